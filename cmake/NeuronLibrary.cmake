@@ -9,6 +9,10 @@ function(neuron_library name)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  if(NOT sources)  # CMake refuses a library of headers only.
+    file(TOUCH ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
+  endif()
 
   add_library(neuron_${name} OBJECT ${sources})
   target_include_directories(neuron_${name} PUBLIC ${PROJECT_SOURCE_DIR})

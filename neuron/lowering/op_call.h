@@ -133,6 +133,8 @@ class OpCall {
     uint64_t static_arguments = 0;  // Bit i: number(i) was called.
     int64_t philox_counters = 0;
     Value philox_seed, philox_offset;
+    /// Schema of the lowering that runs, for library_lowering() and messages; set by the driver.
+    const char* schema = nullptr;
   };
   Trace& trace() const { return trace_; }
   Builder& builder() const { return builder_; }
