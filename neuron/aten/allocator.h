@@ -1,0 +1,16 @@
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+
+namespace neuron::aten {
+
+/// The c10 face of runtime::allocate: a c10::DeviceAllocator, registered for PrivateUse1.
+c10::Allocator* device_allocator();
+/// Memory for the current stream of `device`; a null pointer (with the device) for 0 bytes.
+c10::DataPtr allocate_data(c10::DeviceIndex device, size_t bytes);
+
+/// Pinned host memory (at::HostAllocator).
+c10::Allocator* pinned_allocator();
+
+}  // namespace neuron::aten
