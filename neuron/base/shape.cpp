@@ -43,7 +43,11 @@ int64_t storage_extent(DimsRef sizes, DimsRef strides) {
 }
 
 bool may_self_overlap(DimsRef sizes, DimsRef strides) {
-  SmallVector<std::pair<int64_t, int64_t>, 6> dims;
+  struct Dim {
+    int64_t stride, size;
+    bool operator<(const Dim& other) const { return stride < other.stride; }
+  };
+  SmallVector<Dim, 6> dims;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) return false;
     if (sizes[i] > 1) dims.push_back({strides[i], sizes[i]});

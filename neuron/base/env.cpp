@@ -1,0 +1,338 @@
+#include "neuron/base/env.h"
+
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+
+#include "neuron/base/error.h"
+
+namespace neuron::env {
+namespace {
+
+// Rows of the table, in its order.
+enum Id : size_t {
+  kNrt,
+  kNrtLibrary,
+  kTarget,
+  kTargetOverride,
+  kCompiler,
+  kCcFlags,
+  kCacheDir,
+  kCache,
+  kExecutor,
+  kNumThreads,
+  kLaunchBlocking,
+  kFallback,
+  kVisibleCores,
+  kNumCores,
+  kLogicalNcConfig,
+  kVirtualCoreSize,
+  kHbmLimit,
+  kRootCommId,
+  kLogLevel,
+  kSimCores,
+  kSimFaults,
+  kCount,
+};
+
+constexpr std::array<Variable, kCount> kTable = {{
+    {"TORCH_NEURONX_NRT", "choice", "auto", "auto, hardware, sim",
+     "Which Neuron runtime is loaded: the vendor's libnrt.so, or the simulator that ships with the "
+     "package. auto takes the hardware if a Neuron device is present, else the simulator."},
+    {"TORCH_NEURONX_NRT_LIBRARY", "path", "", "path of a shared library",
+     "Loads exactly this library as the Neuron runtime and looks nowhere else."},
+    {"TORCH_NEURONX_TARGET", "choice", "trn2", "trn2, trn3",
+     "Chip that programs are compiled for and that the simulator imitates."},
+    {"NEURON_PLATFORM_TARGET_OVERRIDE", "choice", "", "trn2, trn3",
+     "The Neuron SDK's name for the same; TORCH_NEURONX_TARGET wins."},
+    {"TORCH_NEURONX_COMPILER", "choice", "auto", "auto, cpu, neuronx-cc",
+     "Compiler behind the device. auto takes neuronx-cc on hardware and the CPU code generator "
+     "with the simulator."},
+    {"NEURON_CC_FLAGS", "string", "", "options of neuronx-cc",
+     "Appended to every neuronx-cc command line."},
+    {"TORCH_NEURONX_CACHE_DIR", "path", "~/.cache/torch_neuronx", "path of a directory",
+     "Where compiled kernels and programs are kept between runs. Must belong to the user alone."},
+    {"TORCH_NEURONX_CACHE", "flag", "1", "0, 1", "0 turns the disk cache off."},
+    {"TORCH_NEURONX_EXECUTOR", "choice", "auto", "auto, inline, thread",
+     "Who runs queued work: the thread that enqueues it (inline) or one executor thread. auto is "
+     "inline on machines with up to 3 cores."},
+    {"TORCH_NEURONX_NUM_THREADS", "integer", "0", "0 to 1024",
+     "Threads of the compute pool, the launching thread included; 0 fits the machine."},
+    {"NEURON_LAUNCH_BLOCKING", "flag", "0", "0, 1",
+     "1 makes every operation wait for its end, so that an error appears where it was caused."},
+    {"TORCH_NEURONX_FALLBACK", "choice", "warn", "warn, allow, error",
+     "What happens to an operator without a lowering: run it on the CPU with one warning, run it "
+     "silently, or refuse."},
+    {"NEURON_RT_VISIBLE_CORES", "core list", "", "numbers and ranges such as 0-3 or 2,3",
+     "Logical NeuronCores that this process owns; they must be contiguous and increasing. Wins "
+     "over NEURON_RT_NUM_CORES."},
+    {"NEURON_RT_NUM_CORES", "integer", "0", "0 to 1024",
+     "How many logical NeuronCores this process owns; 0 leaves it to the runtime."},
+    {"NEURON_LOGICAL_NC_CONFIG", "integer", "2", "1, 2",
+     "Physical NeuronCores per logical core."},
+    {"NEURON_RT_VIRTUAL_CORE_SIZE", "integer", "2", "1, 2",
+     "Older name of NEURON_LOGICAL_NC_CONFIG, which wins."},
+    {"TORCH_NEURONX_HBM_LIMIT", "bytes", "0", "a number of bytes; suffixes K, M, G (powers of 1024)",
+     "HBM of each simulated logical core, for tests of memory limits; 0 is the target's own size."},
+    {"NEURON_RT_ROOT_COMM_ID", "string", "", "ip:port",
+     "Where rank 0 waits for the others when collectives start."},
+    {"TORCH_NEURONX_LOG_LEVEL", "choice", "warning", "error, warning, info, debug",
+     "How much is written to standard error."},
+    {"NEURON_SIM_CORES", "integer", "2", "1 to 1024",
+     "Logical NeuronCores that the simulator shows if the NEURON_RT variables do not say."},
+    {"NEURON_SIM_FAULTS", "string", "", "list of call:status[@n], e.g. nrt_load:RESOURCE@2",
+     "Failures that the simulator injects, for tests."},
+}};
+
+// Null and empty are the same: an empty variable counts as unset.
+std::string_view raw(Id id) {
+  const char* text = std::getenv(kTable[id].name);
+  return text == nullptr ? std::string_view() : std::string_view(text);
+}
+
+[[noreturn]] void raise_malformed(Id id, std::string_view value) {
+  raise(ErrorKind::kInvalid, "environment variable ", kTable[id].name, " is '", value,
+        "', allowed: ", kTable[id].allowed);
+}
+
+// Position of the value in the row's comma-separated choices.
+int parse_choice(Id id, std::string_view value) {
+  if (value.empty()) value = kTable[id].default_value;
+  std::string_view choices = kTable[id].allowed;
+  for (int index = 0;; ++index) {
+    const size_t comma = choices.find(", ");
+    if (choices.substr(0, comma) == value) return index;
+    if (comma == std::string_view::npos) raise_malformed(id, value);
+    choices.remove_prefix(comma + 2);
+  }
+}
+
+bool parse_flag(Id id) { return parse_choice(id, raw(id)) == 1; }
+
+int64_t parse_integer(Id id, int64_t low, int64_t high) {
+  std::string_view value = raw(id);
+  if (value.empty()) value = kTable[id].default_value;
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size() || number < low || number > high) {
+    raise_malformed(id, value);
+  }
+  return number;
+}
+
+uint64_t parse_bytes(Id id) {
+  const std::string_view value = raw(id);
+  if (value.empty()) return 0;
+  uint64_t number = 0;
+  const char* last = value.data() + value.size();
+  const auto [end, error] = std::from_chars(value.data(), last, number);
+  if (error != std::errc()) raise_malformed(id, value);
+  uint64_t unit = 1;
+  if (end != last) {
+    switch (*end) {
+      case 'k': case 'K': unit = 1ull << 10; break;
+      case 'm': case 'M': unit = 1ull << 20; break;
+      case 'g': case 'G': unit = 1ull << 30; break;
+      default: raise_malformed(id, value);
+    }
+    if (end + 1 != last) raise_malformed(id, value);
+  }
+  if (number > std::numeric_limits<uint64_t>::max() / unit) raise_malformed(id, value);
+  return number * unit;
+}
+
+std::optional<std::vector<int>> parse_cores(Id id) {
+  const std::string_view value = raw(id);
+  if (value.empty()) return std::nullopt;
+  std::vector<int> cores;
+  const char* at = value.data();
+  const char* last = at + value.size();
+  const auto number = [&] {
+    int result = 0;
+    const auto [end, error] = std::from_chars(at, last, result);
+    if (error != std::errc() || result < 0 || result > 4095) raise_malformed(id, value);
+    at = end;
+    return result;
+  };
+  for (;;) {
+    const int first = number();
+    int until = first;
+    if (at != last && *at == '-') {
+      ++at;
+      until = number();
+    }
+    if (until < first) raise_malformed(id, value);
+    for (int core = first; core <= until; ++core) {
+      if (!cores.empty() && core != cores.back() + 1) raise_malformed(id, value);
+      cores.push_back(core);
+    }
+    if (at == last) return cores;
+    if (*at != ',') raise_malformed(id, value);
+    ++at;
+  }
+}
+
+std::string parse_root_comm_id() {
+  const std::string_view value = raw(kRootCommId);
+  if (value.empty()) return {};
+  const size_t colon = value.rfind(':');
+  int port = 0;
+  if (colon == std::string_view::npos || colon == 0) raise_malformed(kRootCommId, value);
+  const auto [end, error] =
+      std::from_chars(value.data() + colon + 1, value.data() + value.size(), port);
+  if (error != std::errc() || end != value.data() + value.size() || port < 0 || port > 65535) {
+    raise_malformed(kRootCommId, value);
+  }
+  return std::string(value);
+}
+
+std::string parse_target() {
+  for (const Id id : {kTarget, kTargetOverride}) {
+    const std::string_view value = raw(id);
+    if (value.empty()) continue;
+    parse_choice(id, value);
+    return std::string(value);
+  }
+  return {};
+}
+
+std::string find_cache_dir() {
+  if (const std::string_view dir = raw(kCacheDir); !dir.empty()) return std::string(dir);
+  if (const char* dir = std::getenv("XDG_CACHE_HOME"); dir != nullptr && dir[0] == '/') {
+    return std::string(dir) + "/torch_neuronx";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/') {
+    return std::string(home) + "/.cache/torch_neuronx";
+  }
+  return {};
+}
+
+// A value that is parsed at first use. Old values are kept after reload(), since callers hold
+// references to them.
+class CachedBase {
+ public:
+  virtual ~CachedBase() = default;
+  virtual void parse() = 0;
+  virtual void forget() = 0;
+};
+
+std::vector<CachedBase*>& all_cached() {
+  static std::vector<CachedBase*> list;
+  return list;
+}
+
+template <typename T>
+class Cached : public CachedBase {
+ public:
+  explicit Cached(T (*parser)()) : parser_(parser) { all_cached().push_back(this); }
+  const T& get() {
+    const T* value = value_.load(std::memory_order_acquire);
+    if (value == nullptr) [[unlikely]] {
+      const T* fresh = new T(parser_());
+      if (value_.compare_exchange_strong(value, fresh, std::memory_order_acq_rel)) return *fresh;
+      delete fresh;
+    }
+    return *value;
+  }
+  void parse() override { get(); }
+  void forget() override { value_.store(nullptr, std::memory_order_release); }
+
+ private:
+  T (*parser_)();
+  std::atomic<const T*> value_ = nullptr;
+};
+
+Cached<Nrt> g_nrt([] { return static_cast<Nrt>(parse_choice(kNrt, raw(kNrt))); });
+Cached<std::string> g_nrt_library([] { return std::string(raw(kNrtLibrary)); });
+Cached<std::string> g_target_override(parse_target);
+Cached<std::string> g_target([] {
+  std::string name = parse_target();
+  return name.empty() ? std::string("trn2") : name;
+});
+Cached<Compiler> g_compiler(
+    [] { return static_cast<Compiler>(parse_choice(kCompiler, raw(kCompiler))); });
+Cached<std::string> g_cc_flags([] { return std::string(raw(kCcFlags)); });
+Cached<std::string> g_cache_dir(find_cache_dir);
+Cached<bool> g_cache([] { return parse_flag(kCache); });
+Cached<Executor> g_executor(
+    [] { return static_cast<Executor>(parse_choice(kExecutor, raw(kExecutor))); });
+Cached<int> g_num_threads([] { return static_cast<int>(parse_integer(kNumThreads, 0, 1024)); });
+Cached<bool> g_launch_blocking([] { return parse_flag(kLaunchBlocking); });
+Cached<Fallback> g_fallback(
+    [] { return static_cast<Fallback>(parse_choice(kFallback, raw(kFallback))); });
+Cached<std::optional<std::vector<int>>> g_visible_cores([] { return parse_cores(kVisibleCores); });
+Cached<int> g_num_cores([] { return static_cast<int>(parse_integer(kNumCores, 0, 1024)); });
+Cached<int> g_lnc([] {
+  const bool newer = !raw(kLogicalNcConfig).empty();
+  return static_cast<int>(parse_integer(newer ? kLogicalNcConfig : kVirtualCoreSize, 1, 2));
+});
+Cached<uint64_t> g_hbm_limit([] { return parse_bytes(kHbmLimit); });
+Cached<std::string> g_root_comm_id(parse_root_comm_id);
+Cached<LogLevel> g_log_level(
+    [] { return static_cast<LogLevel>(parse_choice(kLogLevel, raw(kLogLevel))); });
+Cached<int> g_sim_cores([] { return static_cast<int>(parse_integer(kSimCores, 1, 1024)); });
+Cached<std::string> g_sim_faults([] { return std::string(raw(kSimFaults)); });
+
+}  // namespace
+
+std::span<const Variable> table() { return kTable; }
+
+std::string table_as_markdown() {
+  std::string text = "| variable | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+  for (const Variable& row : kTable) {
+    text += internal::join("| `", row.name, "` | ", row.type, " | ",
+                           *row.default_value == '\0' ? "" : "`",  row.default_value,
+                           *row.default_value == '\0' ? "" : "`", " | ", row.allowed, " | ",
+                           row.description, " |\n");
+  }
+  return text;
+}
+
+void validate() {
+  for (CachedBase* value : all_cached()) value->parse();
+}
+
+void reload() {
+  for (CachedBase* value : all_cached()) value->forget();
+}
+
+Nrt nrt() { return g_nrt.get(); }
+const std::string& nrt_library() { return g_nrt_library.get(); }
+const std::string& target_override() { return g_target_override.get(); }
+const std::string& target() { return g_target.get(); }
+Compiler compiler() { return g_compiler.get(); }
+const std::string& cc_flags() { return g_cc_flags.get(); }
+const std::string& cache_dir() { return g_cache_dir.get(); }
+bool cache_enabled() { return g_cache.get(); }
+Executor executor() { return g_executor.get(); }
+int num_threads() { return g_num_threads.get(); }
+bool launch_blocking() { return g_launch_blocking.get(); }
+Fallback fallback() { return g_fallback.get(); }
+const std::optional<std::vector<int>>& visible_cores() { return g_visible_cores.get(); }
+int num_cores() { return g_num_cores.get(); }
+int logical_nc_config() { return g_lnc.get(); }
+uint64_t hbm_limit() { return g_hbm_limit.get(); }
+const std::string& root_comm_id() { return g_root_comm_id.get(); }
+LogLevel log_level() { return g_log_level.get(); }
+int sim_cores() { return g_sim_cores.get(); }
+const std::string& sim_faults() { return g_sim_faults.get(); }
+
+std::vector<std::string> search_path() {
+  std::vector<std::string> folders;
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? std::string_view() : std::string_view(path);
+  while (!rest.empty()) {
+    const size_t colon = rest.find(':');
+    if (const std::string_view folder = rest.substr(0, colon); !folder.empty()) {
+      folders.emplace_back(folder);
+    }
+    if (colon == std::string_view::npos) break;
+    rest.remove_prefix(colon + 1);
+  }
+  return folders;
+}
+
+}  // namespace neuron::env
