@@ -44,8 +44,14 @@ enum class StmtKind : uint8_t {
   Compute,   // hlo op `op` on in[..]
   Philox,    // word `number` of philox(key in[0], counter in[1] (i64/u64 vector))
   Reduced,   // the result of reduction `number` of an earlier sweep of the same row (broadcast)
-  Buffered,  // value of an earlier sweep's stmt `number`, kept in the row buffer
+  Buffered,  // value of an earlier sweep's stmt `number`; see below
 };
+
+// Values across sweeps. A body may name a stmt of an earlier sweep of the same row: it (and what it
+// needs) is computed again there, unless it does not vary along the row. A Buffered stmt with an
+// access (kind and stride filled in) reads the value back instead: an earlier sweep must have a Store
+// of that value, same element type, through an equal access (usually the output row). Without an
+// access it is computed again. The caller must not overwrite what such a recomputation loads.
 
 /// One SSA statement of the row body; every value is a vector of 16 lanes of `type`.
 struct Stmt {
@@ -92,6 +98,7 @@ struct RowStore {
   Access access;
 };
 
+// Empty rows (row = 0): reductions yield their identity (arg: -1), everything else is skipped.
 struct LoopNest {
   Dims outer;                  // Extents of the outer axes, slowest first; may be empty
   int64_t row = 1;             // Extent of the row axis
@@ -102,9 +109,19 @@ struct LoopNest {
   uint16_t status_pointer = 0xFFFF;
   /// Value written to the status word on an out-of-range index (a run-time argument).
   int64_t status_value = 1;
-  /// Column mode: outer axes are reduced over instead of the row; see emit_column.cpp.
+  /// Column mode: the last `reduced_axes` outer axes are reduced over instead of the row (the leading
+  /// outer axes stay parallel); RowStores hold one element per row position, so their access and
+  /// their epilogue vary along the row (access.kind covers all axes; reduced ones are ignored).
+  /// A sweep is one pass over the reduced axes; `Reduced` is then one value per row position. An arg
+  /// reduction yields the linear index over the reduced axes. Reductions run serially over the reduced
+  /// axes: split long ones into a parallel outer axis and a second nest.
   bool column_reduce = false;
+  uint8_t reduced_axes = 0;
 };
+
+/// The generator has code for a Compute stmt of `op` whose operands have type `type` (Convert,
+/// Select, Compare included). Small floats are computed in f32 and rounded once.
+bool supports(hlo::Op op, DType type);
 
 /// Structural key: everything that changes the code, nothing else.
 Hash128 key_of(const LoopNest& nest);
@@ -112,8 +129,9 @@ Hash128 key_of(const LoopNest& nest);
 /// Run-time arguments of the nest in the order the generated code reads them.
 std::vector<int64_t> arguments_of(const LoopNest& nest);
 
-/// Iterations of the kernel's outermost loop: the product of the outer axes, or row chunks where
-/// there is none; begin/end of the kernel count these.
+/// Iterations of the kernel's outermost loop; begin/end of the kernel count these. The product of
+/// the (parallel) outer axes, times the pieces a row is cut into: rows longer than a few thousand
+/// elements are cut where no reduction runs along them. Depends on the nest alone.
 int64_t iterations_of(const LoopNest& nest);
 
 /// Generates and caches kernels. Thread-safe. `object_of` compiles all missing nests of one program
