@@ -2,6 +2,7 @@
 
 #include <complex>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -77,7 +78,8 @@ class Builder {
   Builder& operator=(const Builder&) = delete;
 
   const Module& module() const { return module_; }
-  const Type& type(ValueId id) const { return module_.nodes_[id].type; }
+  /// The reference stays good while the Builder lives, whatever is built meanwhile.
+  const Type& type(ValueId id) const { return types_[id]; }
 
   // --- Leaves -------------------------------------------------------------------------------
   /// A tensor argument; `strides` in elements (contiguous if empty and rank > 0).
@@ -151,8 +153,8 @@ class Builder {
   Value gt(Value a, Value b) { return compare(Direction::GT, a, b); }
   Value ge(Value a, Value b) { return compare(Direction::GE, a, b); }
 
-  /// u32 word `word` (0..3) of Philox4x32-10(key = seed, counter = offset + linear index).
-  /// seed and offset are u64 of rank 0.
+  /// u32 word `word` (0..3) of Philox4x32-10(key = seed, counter = offset + linear index,
+  /// as the low 64 of the 128 counter bits; the high ones are 0). seed and offset are u64 of rank 0.
   Value philox_word(Value seed, Value offset, int64_t word, DimsRef dims);
 
   // --- Views --------------------------------------------------------------------------------
@@ -180,6 +182,7 @@ class Builder {
   Value unsqueeze(Value x, int64_t dim);
 
   // --- Structured ---------------------------------------------------------------------------
+  // Of an op with several results, the node itself is result 0; a TupleElement gives result k > 0.
   /// x with `update` written at offset + sum(index * stride) of its flat row-major buffer.
   /// Ints: {offset, stride*n}.
   Value as_strided_scatter(Value x, Value update, DimsRef strides, int64_t offset);
@@ -228,6 +231,7 @@ class Builder {
  private:
   Value push(Node node);
   Module module_;
+  std::deque<Type> types_;  // Of module_.nodes_, at stable addresses.
 };
 
 inline const Type& Value::type() const { return builder_->type(id_); }

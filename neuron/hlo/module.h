@@ -52,20 +52,23 @@ struct Type {
 };
 /// "f32[2, 3]".
 std::string to_string(const Type& type);
+using neuron::to_string;
+using neuron::name_of;
+using neuron::stablehlo_name;
 
 /// One operation and its (first) result. Nodes are in topological order: operands precede users.
 struct Node {
-  Op op;
-  Type type;
-  SmallVector<ValueId, 4> operands;
-  Ints ints;
+  Op op = Op::Constant;
+  Type type = {};
+  SmallVector<ValueId, 4> operands = {};
+  Ints ints = {};
   /// Constant: the element (splat) or all elements, little endian. LibraryCall: encoded arguments
   /// (see neff/arguments.h). Empty otherwise.
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes = {};
   /// LibraryCall: the kernel's name. Empty otherwise.
-  std::string name;
+  std::string name = {};
   /// Types of all results of a multi-result op (Sort, LibraryCall); empty if there is just one.
-  std::vector<Type> results;
+  std::vector<Type> results = {};
 };
 
 /// A tensor argument: a flat buffer that starts at the view's first element, read with these strides.
