@@ -40,7 +40,8 @@ enum class StmtKind : uint8_t {
   Scalar,    // slot `number` of the scalar block (pointer `access.pointer`), kind `access.stored`
   Constant,  // `bits`
   Index,     // axis `number`'s index as i64 (row axis: base + lane)
-  Linear,    // sum(axis index * stride) + offset as i64: an affine integer value (iota of a map)
+  Linear,    // sum(axis index * stride) + offset as i64: an affine integer value (iota of a map);
+             // the offset is an argument
   Compute,   // hlo op `op` on in[..]
   Philox,    // word `number` of philox(key in[0], counter in[1] (i64/u64 vector))
   Reduced,   // the result of reduction `number` of an earlier sweep of the same row (broadcast)
@@ -93,7 +94,9 @@ struct Sweep {
 /// Result of a row reduction written once per row (no row-axis index).
 struct RowStore {
   uint16_t reduce = 0;         // Number over all sweeps
-  std::vector<Stmt> epilogue;  // Scalar math on the reduced values (lane 0 is used); may be empty
+  /// Scalar math on the reduced values (lane 0 is used; the row index is 0); may be empty. Ids
+  /// continue the nest's numbering: after the last sweep, row store by row store.
+  std::vector<Stmt> epilogue;
   StmtId value = kNoStmt;      // Last epilogue stmt, or kNoStmt: the reduction itself
   Access access;
 };
