@@ -1,0 +1,29 @@
+"""Helpers for arguments that name a device."""
+
+import torch
+
+
+def device_index(device, optional: bool = False, allow_cpu: bool = False) -> int:
+    """Index of ``device``: None (-1 or, not optional, the current one), int, str, torch.device."""
+    if device is None:
+        if optional:
+            return -1
+        return torch.neuron.current_device()
+    if isinstance(device, bool):
+        raise TypeError("device must be an int, str or torch.device, not bool")
+    if isinstance(device, int):
+        return device
+    if isinstance(device, str):
+        device = torch.device(device)
+    if not isinstance(device, torch.device):
+        raise TypeError(f"device must be an int, str or torch.device, not {type(device).__name__}")
+    if allow_cpu and device.type == "cpu":
+        return -1
+    if device.type != "neuron":
+        raise ValueError(f"Expected a neuron device, but got: {device}")
+    if device.index is None:
+        return torch.neuron.current_device()
+    return device.index
+
+
+_get_device_index = device_index
