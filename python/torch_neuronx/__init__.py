@@ -4,8 +4,6 @@
 Without a Trainium chip, programs run on a NeuronCore simulator on the CPU.
 """
 
-import torch as _torch
-
 from torch_neuronx._version import __version__
 
 _loaded = False
@@ -21,6 +19,10 @@ def _autoload() -> None:
 
     _register.register()
 
+
+# Importing torch runs its own autoload, which finds the function above; the order matters for
+# programs that import this package first.
+import torch as _torch  # noqa: E402, F401
 
 _autoload()
 

@@ -1,0 +1,64 @@
+"""The backend function: AOTAutograd, then every graph through ``lower_graph``."""
+
+import functools
+import logging
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from torch_neuronx.neuron_dynamo_backend import settings
+from torch_neuronx.neuron_dynamo_backend.decompositions import decomposition_table
+from torch_neuronx.neuron_dynamo_backend.lower import lower_graph
+
+log = logging.getLogger(__name__)
+
+_known_options = {"model_name", "dynamic"}
+
+
+def graph_device(gm, example_inputs):
+    """The first neuron device that the graph's inputs or attributes live on, or None."""
+    tensors = [x for x in example_inputs if isinstance(x, torch.Tensor)]
+    tensors += list(gm.parameters()) + list(gm.buffers())
+    for tensor in tensors:
+        if tensor.device.type == "neuron":
+            return tensor.device
+    for node in gm.graph.nodes:
+        device = node.kwargs.get("device")
+        if device is not None and torch.device(device).type == "neuron":
+            return torch.device(device)
+        for arg in node.args:
+            if isinstance(arg, torch.device) and arg.type == "neuron":
+                return arg
+            if isinstance(arg, str) and arg.split(":")[0] == "neuron":
+                return torch.device(arg)
+    return None
+
+
+def neuron_backend(gm, example_inputs, *, mode=None, options=None, **kwargs):
+    """Dynamo backend ``neuron``.
+
+    ``mode``: accepted for compatibility; there is one mode. ``options``: ``model_name`` names the
+    graphs; unknown keys raise ValueError.
+    """
+    options = dict(options or {})
+    unknown = set(options) - _known_options
+    if unknown:
+        raise ValueError(
+            f"neuron: unknown torch.compile options {sorted(unknown)}; known: {sorted(_known_options)}"
+        )
+    if mode not in (None, "default"):
+        log.info("neuron: torch.compile mode %r means the default mode here", mode)
+    name = options.get("model_name", settings.get_model_name())
+
+    def compiler(kind):
+        return functools.partial(lower_graph, name=f"{name}.{kind}")
+
+    return aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=decomposition_table(),
+        keep_inference_input_mutations=True,
+    )(gm, example_inputs)
