@@ -49,6 +49,10 @@ function(neuron_library name)
     target_link_libraries(${name}_test PRIVATE neuron_warnings GTest::gtest GTest::gtest_main
       Threads::Threads ${CMAKE_DL_LIBS})
     add_test(NAME ${name} COMMAND ${name}_test)
+    if(NOT TARGET neuron_tests)
+      add_custom_target(neuron_tests)
+    endif()
+    add_dependencies(neuron_tests ${name}_test)
   endif()
 endfunction()
 

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that the build needs, as root; otherwise names them.
+set -euo pipefail
+
+missing=()
+[ -d /usr/lib/llvm-19/lib/cmake/llvm ] || missing+=(llvm-19-dev)
+[ -f /usr/include/gtest/gtest.h ] || missing+=(libgtest-dev)
+command -v c++ >/dev/null || command -v g++ >/dev/null || missing+=(g++)
+command -v ccache >/dev/null || missing+=(ccache)
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+  echo "These packages are missing; install them and run make again:" >&2
+  echo "  apt-get install ${missing[*]}" >&2
+  # ccache only saves time.
+  [ "${missing[*]}" = "ccache" ] && exit 0
+  exit 1
+fi
+echo "== Installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
