@@ -174,13 +174,19 @@ LoweredCall lower(const Call& call) {
     raise(ErrorKind::kInternal, call.lowering->name(), ": result overwrites argument ", argument,
           ", which is no device tensor");
   };
+  LoweredCall lowered;
   for (size_t k = 0; k < values.size(); ++k) {
     if (!values[k].defined()) continue;
     const CallResult& result = call.results[k];
-    builder.result(values[k], result.strides, parameter_of(result), result.staged);
+    const int32_t alias = parameter_of(result);
+    if (alias >= 0) {
+      const hlo::Parameter& target = builder.module().parameters()[static_cast<size_t>(alias)];
+      if (target.value == values[k].id() && target.strides == result.strides) continue;
+    }
+    builder.result(values[k], result.strides, alias, result.staged);
+    lowered.results.push_back(static_cast<int32_t>(k));
   }
 
-  LoweredCall lowered;
   const OpCall::Trace& trace = op.trace();
   const hlo::ValueId seed = trace.philox_seed.defined() ? trace.philox_seed.id() : hlo::kNoValue;
   const hlo::ValueId offset =

@@ -54,6 +54,9 @@ struct LoweredCall {
   hlo::Module module;
   std::vector<InputSource> parameters;  // Kind Tensor (read, or written through an alias).
   std::vector<InputSource> scalars;     // Kinds Number, HostScalar, PhiloxSeed, PhiloxOffset.
+  /// For each result of the module: its index in Call::results. Undefined results have none, nor
+  /// have written arguments that keep their value.
+  std::vector<int32_t> results;
   /// Arguments whose numbers the lowering read as constants: they belong to the key.
   uint64_t static_arguments = 0;
   /// Philox counters that one run uses up.

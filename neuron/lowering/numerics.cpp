@@ -162,6 +162,45 @@ int64_t largest_integer(DType type) {
 
 }  // namespace
 
+double largest_finite(DType type) {
+  switch (type) {
+    case DType::f16:
+      return 65504.0;
+    case DType::bf16:
+      return 0x1.FEp127;
+    case DType::f8e4m3fn:
+      return 448.0;
+    case DType::f8e4m3:
+      return 240.0;
+    case DType::f8e5m2:
+      return 57344.0;
+    case DType::f32:
+    case DType::c64:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
+double epsilon_of(DType type) {
+  switch (type) {
+    case DType::f16:
+      return 0x1p-10;
+    case DType::bf16:
+      return 0x1p-7;
+    case DType::f8e4m3fn:
+    case DType::f8e4m3:
+      return 0x1p-3;
+    case DType::f8e5m2:
+      return 0x1p-2;
+    case DType::f32:
+    case DType::c64:
+      return std::numeric_limits<float>::epsilon();
+    default:
+      return std::numeric_limits<double>::epsilon();
+  }
+}
+
 Value highest(Builder& b, DType type) {
   if (is_floating(type)) return b.constant(type, std::numeric_limits<double>::infinity());
   if (type == DType::pred) return b.constant_int(type, 1);

@@ -27,6 +27,10 @@ Value operand(const OpCall& call, size_t i, DType dtype);
 /// numbers and 0-dim floats skip the rounding to `common`, as the CPU's arithmetic kernels do.
 Value math_operand(const OpCall& call, size_t i, DType common, bool keep_scalar = false);
 
+/// The largest finite float of a type.
+double largest_finite(DType type);
+/// The distance from 1 to the next larger float of a type.
+double epsilon_of(DType type);
 /// Largest and smallest values of a type: infinities for floats.
 Value highest(Builder& b, DType type);
 Value lowest(Builder& b, DType type);
