@@ -1,17 +1,20 @@
 #pragma once
 
-#include <atomic>
-
 #include "neuron/runtime/device_allocator.h"
 
 namespace neuron::runtime {
 
-namespace internal {
-extern std::atomic<bool> bad_fork;
-}
-
 /// Throws the Error that asks for the spawn start method.
 [[noreturn]] void raise_bad_fork();
+
+/// The NRT device memory under an address that lies in `block`: tensor handle and byte offset.
+struct DeviceRange {
+  void* handle;
+  size_t offset;
+};
+/// Throws Error(kInternal) if [address, address + bytes) is not inside the block.
+DeviceRange range_of(const Block* block, const void* address, size_t bytes);
+int device_of(const Block* block) noexcept;
 
 /// Makes `source` the memory of a device; called once per device when it is opened.
 void open_allocator(int device, RegionSource* source);

@@ -6,6 +6,7 @@
 
 #include "neuron/base/error.h"
 #include "neuron/runtime/executor.h"
+#include "neuron/runtime/program.h"
 
 namespace neuron::runtime {
 namespace {
@@ -267,7 +268,9 @@ void DeviceAllocator::free(Block* block) noexcept {
       last_use = std::max(last_use, stream.last_submitted.load(std::memory_order_acquire));
     }
   }
+  const uint64_t submitted = submitted_sequence();
   Guard guard(lock_);
+  block->segment->last_use = submitted;
   decrease(block->pool, kAllocation, 1);
   decrease(block->pool, kAllocatedBytes, static_cast<int64_t>(block->size));
   decrease(block->pool, kRequestedBytes, static_cast<int64_t>(block->requested));
@@ -350,6 +353,7 @@ Block* DeviceAllocator::allocate_slow(size_t bytes, size_t size, int64_t stream)
       ++retries_;
       ++syncs_;
     } else if (failures == 1) {
+      drop_cached_bindings();
       std::lock_guard growth(growth_);
       release_segments();
     } else {
@@ -368,8 +372,9 @@ size_t DeviceAllocator::release_segments() {
     for (const auto& pools : pools_) {
       if (pools != nullptr && pools->unmerged) merge_small(*pools);
     }
-    const auto is_used = [](const Segment* segment) {
-      return segment->first->state != Block::State::kFree || segment->first->is_split();
+    const auto is_used = [completed = completed_sequence()](const Segment* segment) {
+      return segment->first->state != Block::State::kFree || segment->first->is_split() ||
+             segment->last_use > completed;
     };
     const auto middle = std::stable_partition(segments_.begin(), segments_.end(), is_used);
     unused.assign(middle, segments_.end());

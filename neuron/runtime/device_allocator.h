@@ -40,6 +40,9 @@ struct Segment {
   uint8_t pool = 0;
   uint8_t stream = 0;
   Block* first = nullptr;
+  // Queued work up to this task may use memory that was freed here: reuse in stream order needs no
+  // reference, giving the segment back does.
+  uint64_t last_use = 0;
 };
 
 /// The caching allocator of one device.

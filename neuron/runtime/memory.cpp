@@ -46,6 +46,18 @@ DeviceAllocator& allocator_of(int device) {
   return *allocator;
 }
 
+DeviceRange range_of(const Block* block, const void* address, size_t bytes) {
+  const auto* begin = static_cast<const std::byte*>(address);
+  const std::byte* end = block->address + block->size;
+  NEURON_ASSERT(begin >= block->address && begin <= end && bytes <= static_cast<size_t>(end - begin),
+                "a buffer of ", bytes, " bytes does not lie in its block of ", block->size);
+  const Region& region = block->segment->region;
+  return {region.handle,
+          static_cast<size_t>(begin - static_cast<const std::byte*>(region.address))};
+}
+
+int device_of(const Block* block) noexcept { return block->segment->owner->device(); }
+
 void retain(Block* block) noexcept { block->references.fetch_add(1, std::memory_order_relaxed); }
 
 void release(Block* block) noexcept {
