@@ -11,6 +11,18 @@
 // The one boxed kernel behind every lowering, seen from the other files of aten/.
 namespace neuron::aten {
 
+/// Registers a boxed kernel on PrivateUse1 for every form of every lowering that has no
+/// hand-written kernel yet, and the autograd routes. Called once, when the module is imported:
+/// static initialisers of other files have run by then.
+void install_kernels();
+
+/// What install_kernels() did, for tests and tools: overload -> name of its lowering.
+const std::map<std::string, std::string>& installed_variants();
+/// Lowerings that were not installed, with the reason (schema drift, composite ops, views).
+const std::map<std::string, std::string>& refused_lowerings();
+/// Describes how `candidate` is served by a lowering of `functional` (schemas as text), or "".
+std::string explain_variant(const std::string& functional, const std::string& candidate);
+
 /// Runs the lowering registered as `name` ("aten::copy") on `arguments` (functional schema order)
 /// and writes result 0 into `destination` (any strides; may be one of the arguments).
 void run_lowering_into(const char* name, std::vector<c10::IValue> arguments,

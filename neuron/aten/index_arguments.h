@@ -1,0 +1,14 @@
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include "neuron/aten/prepare.h"
+
+namespace neuron::aten {
+
+/// Indexing ops take masks (bool or uint8 tensors), which become nonzero(), and index tensors on
+/// the CPU, which are moved. Rewrites the arguments on the stack; true if the call has been served
+/// altogether (a masked fill).
+bool rewrite_indices(const Overload& overload, torch::jit::Stack* stack);
+
+}  // namespace neuron::aten

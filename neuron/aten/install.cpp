@@ -1,0 +1,216 @@
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <unordered_map>
+
+#include "neuron/aten/dispatch.h"
+#include "neuron/aten/library_kernels.h"
+#include "neuron/aten/lowered_op.h"
+#include "neuron/aten/tensor.h"
+#include "neuron/base/error.h"
+#include "neuron/lowering/registry.h"
+
+namespace neuron::aten {
+namespace {
+
+struct Installed {
+  std::map<std::string, std::string> variants;
+  std::map<std::string, std::string> refused;
+};
+Installed& installed() {
+  static auto* all = new Installed();
+  return *all;
+}
+
+// Copies cross devices and are hand-written; the lowering of aten::copy serves them from within.
+bool is_hand_written(const std::string& name) {
+  return name == "aten::copy" || name == "aten::copy_" || name == "aten::copy.out" ||
+         name == "aten::_to_copy" || name == "aten::_to_copy.out" || name == "aten::empty_like" ||
+         name == "aten::new_empty" || name == "aten::_copy_from";
+}
+
+bool starts_with_any(const std::string& name, std::initializer_list<const char*> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](const char* prefix) { return name.starts_with(prefix); });
+}
+
+std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
+                                        const c10::OperatorHandle& functional,
+                                        const lowering::Lowering& lowered, Variant variant) {
+  auto overload = std::make_unique<Overload>(handle, functional);
+  overload->name = c10::toString(handle.operator_name());
+  const std::string functional_name = c10::toString(functional.operator_name());
+  overload->lowering = &lowered;
+  overload->variant = std::move(variant);
+  overload->own_meta = find_structured_meta(overload->name);
+  overload->functional_meta = find_structured_meta(functional_name);
+  overload->shape = find_shape_function(functional_name);
+  overload->check = find_value_check(overload->name);
+  overload->foreach = starts_with_any(overload->name, {"aten::_foreach", "aten::_amp_foreach",
+                                                       "aten::_fused_"});
+  overload->mixed_devices = accepts_mixed_devices(overload->name) ||
+                            accepts_mixed_devices(functional_name) || overload->foreach;
+  overload->index_family = starts_with_any(
+      overload->name, {"aten::index.Tensor", "aten::index_put", "aten::_index_put_impl",
+                       "aten::_unsafe_index.", "aten::_unsafe_index_put"});
+  overload->writes.assign(lowered.writes.begin(), lowered.writes.end());
+  overload->counter = &counter_of(overload->name);
+  return overload;
+}
+
+void install_overload(std::unique_ptr<Overload> overload) {
+  installed().variants[overload->name] = overload->lowering->name();
+  Overload* kept = overload.release();  // Lives as long as the process.
+  auto handle = c10::Dispatcher::singleton().registerImpl(
+      kept->handle.operator_name(), c10::DispatchKey::PrivateUse1,
+      c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<LoweredOp>(*kept)), std::nullopt,
+      nullptr, "torch_neuronx lowering");
+  new c10::RegistrationHandleRAII(std::move(handle));
+}
+
+bool is_composite_implicit(const c10::OperatorHandle& handle) {
+  return handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+using OverloadsByBase = std::unordered_map<std::string, std::vector<c10::OperatorHandle>>;
+
+void install_lowering(const lowering::Lowering& lowered, const OverloadsByBase& overloads) {
+  std::map<std::string, std::string>& refused = installed().refused;
+  const std::string name = lowered.name();
+  c10::FunctionSchema ours = torch::jit::parseSchema(lowered.schema);
+  const auto handle = c10::Dispatcher::singleton().findSchema(ours.operator_name());
+  if (!handle.has_value()) {
+    refused[name] = "torch has no such operator";
+    TORCH_WARN("torch_neuronx: ", name, " has a lowering, but torch has no such operator");
+    return;
+  }
+  const c10::FunctionSchema& schema = handle->schema();
+  std::string difference;
+  if (!same_signature(ours, schema, &difference)) {
+    refused[name] = "schema differs: " + difference;
+    TORCH_WARN("torch_neuronx: the lowering of ", name, " was written for another schema: ",
+               difference);
+    return;
+  }
+  if (is_composite_implicit(*handle)) {
+    refused[name] = "composite: a kernel on the device would lose its autograd";
+    return;
+  }
+  const std::vector<std::string> writes(lowered.writes.begin(), lowered.writes.end());
+  for (const std::string& base : related_names(ours.name())) {
+    const auto found = overloads.find(base);
+    if (found == overloads.end()) continue;
+    for (const c10::OperatorHandle& candidate : found->second) {
+      const std::string candidate_name = c10::toString(candidate.operator_name());
+      if (is_hand_written(candidate_name) || is_view(candidate.schema()) ||
+          is_composite_implicit(candidate) ||
+          candidate.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+        continue;
+      }
+      // A lowering of its own comes before a derived form.
+      if (candidate_name != name && lowering::find_lowering(candidate_name) != nullptr) continue;
+      std::optional<Variant> variant = match_variant(schema, writes, candidate.schema());
+      if (!variant.has_value()) continue;
+      install_overload(make_overload(candidate, *handle, lowered, std::move(*variant)));
+    }
+  }
+  if (is_view(schema)) refused.emplace(name, "a view: lowered in graphs only");
+}
+
+}  // namespace
+
+void install_kernels() {
+  static bool done = false;
+  if (done) return;
+  done = true;
+  OverloadsByBase overloads;
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (const auto handle = dispatcher.findSchema(name)) overloads[name.name].push_back(*handle);
+  }
+  for (const lowering::Lowering& lowered : lowering::all_lowerings()) {
+    install_lowering(lowered, overloads);
+  }
+  install_library_kernels();
+}
+
+const std::map<std::string, std::string>& installed_variants() { return installed().variants; }
+const std::map<std::string, std::string>& refused_lowerings() { return installed().refused; }
+
+std::string explain_variant(const std::string& functional, const std::string& candidate) {
+  const c10::FunctionSchema a = torch::jit::parseSchema(functional);
+  const c10::FunctionSchema b = torch::jit::parseSchema(candidate);
+  const std::optional<Variant> variant = match_variant(a, {}, b);
+  if (!variant.has_value()) return "";
+  std::ostringstream text;
+  text << (variant->form == Form::Functional ? "functional"
+           : variant->form == Form::InPlace  ? "in-place"
+                                             : "out");
+  text << "; arguments";
+  for (const int32_t source : variant->sources) text << " " << source;
+  text << "; values";
+  for (const Target& target : variant->targets) {
+    text << " " << (target.argument < 0 ? "fresh" : "-> " + std::to_string(target.argument))
+         << (target.list ? "[]" : "");
+  }
+  return text.str();
+}
+
+namespace {
+
+// run_lowering_into(): the functional form with one out= buffer appended.
+std::unique_ptr<Overload> make_into(const std::string& name) {
+  const lowering::Lowering* lowered = lowering::find_lowering(name);
+  NEURON_ASSERT(lowered != nullptr, "no lowering ", name);
+  const c10::OperatorName operator_name = torch::jit::parseSchema(lowered->schema).operator_name();
+  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
+      operator_name.name.c_str(), operator_name.overload_name.c_str());
+  Variant variant;
+  variant.form = Form::Out;
+  for (size_t i = 0; i < handle.schema().arguments().size(); ++i) {
+    VariantArgument argument;
+    argument.type = argument_type(handle.schema().arguments()[i]);
+    argument.functional = static_cast<int32_t>(i);
+    variant.arguments.push_back(argument);
+    variant.sources.push_back(static_cast<int32_t>(i));
+  }
+  VariantArgument out;
+  out.type = ArgumentType::Tensor;
+  out.out = out.written = true;
+  variant.targets.push_back({static_cast<int32_t>(variant.arguments.size()), false});
+  variant.arguments.push_back(out);
+  variant.functional_values = 1;
+  auto overload = make_overload(handle, handle, *lowered, std::move(variant));
+  overload->trusted = true;
+  return overload;
+}
+
+}  // namespace
+
+void run_lowering_into(const char* name, std::vector<c10::IValue> arguments,
+                       const at::Tensor& destination) {
+  struct Into {
+    std::unique_ptr<Overload> overload;
+    std::unique_ptr<LoweredOp> op;
+  };
+  static std::mutex mutex;
+  static auto* made = new std::unordered_map<std::string, Into>();
+  LoweredOp* op = nullptr;
+  {
+    const std::lock_guard lock(mutex);
+    Into& into = (*made)[name];
+    if (into.op == nullptr) {
+      into.overload = translating_errors([&] { return make_into(name); });
+      into.op = std::make_unique<LoweredOp>(*into.overload);
+    }
+    op = into.op.get();
+  }
+  arguments.emplace_back(destination);
+  op->run_trusted(arguments);
+}
+
+}  // namespace neuron::aten
