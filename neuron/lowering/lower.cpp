@@ -179,11 +179,14 @@ LoweredCall lower(const Call& call) {
     if (!values[k].defined()) continue;
     const CallResult& result = call.results[k];
     const int32_t alias = parameter_of(result);
+    Value value = values[k];
     if (alias >= 0) {
-      const hlo::Parameter& target = builder.module().parameters()[static_cast<size_t>(alias)];
-      if (target.value == values[k].id() && target.strides == result.strides) continue;
+      // An out= or in-place buffer may be of another type than what the op computes.
+      const hlo::Parameter target = builder.module().parameters()[static_cast<size_t>(alias)];
+      value = builder.convert(value, target.type.dtype);
+      if (target.value == value.id() && target.strides == result.strides) continue;
     }
-    builder.result(values[k], result.strides, alias, result.staged);
+    builder.result(value, result.strides, alias, result.staged);
     lowered.results.push_back(static_cast<int32_t>(k));
   }
 
