@@ -1,0 +1,36 @@
+"""Shared fixtures: the suite runs against the installed package."""
+
+import pytest
+import torch
+
+DEVICE = torch.device("neuron")
+
+
+@pytest.fixture(autouse=True)
+def fresh_state():
+    """Every test starts from one seed and with no operators counted."""
+    import torch_neuronx
+
+    torch.manual_seed(0)
+    torch_neuronx.clear_op_tracking()
+    yield
+    torch.neuron.synchronize()
+    torch._dynamo.reset() if "torch._dynamo" in __import__("sys").modules else None
+
+
+def both(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The tensor on the device (same strides) and on the CPU."""
+    moved = torch.empty_strided(
+        tensor.size(), tensor.stride(), dtype=tensor.dtype, device=DEVICE
+    ).copy_(tensor)
+    return moved, tensor
+
+
+def assert_same(actual, expected, **tolerances) -> None:
+    """Equal within torch's tolerances for the dtype; structure, dtype and shape included."""
+    torch.testing.assert_close(
+        torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.cpu(), actual),
+        torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.cpu(), expected),
+        equal_nan=True,
+        **tolerances,
+    )
