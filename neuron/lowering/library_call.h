@@ -20,6 +20,8 @@ class LibraryCall {
   /// A tensor, or None if it is undefined.
   void add(Value tensor);
   void add(neff::LibraryArgument argument);
+  /// An operand that the argument list has described already (seed and offset).
+  void add_operand(Value tensor) { operands_.push_back(tensor); }
 
   /// One value per result; undefined where the result is.
   Values emit(Builder& b, std::span<const ResultType> results);

@@ -14,9 +14,6 @@ NEURON_LOWERING("aten::detach(Tensor(a) self) -> Tensor(a)", identity);
 NEURON_LOWERING("aten::detach_copy(Tensor self) -> Tensor", identity);
 NEURON_LOWERING("aten::lift(Tensor self) -> Tensor", identity);
 NEURON_LOWERING("aten::lift_fresh(Tensor(a) self) -> Tensor(a)", identity);
-NEURON_LOWERING("aten::lift_fresh_copy(Tensor self) -> Tensor", identity);
-NEURON_LOWERING("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
-                identity);
 
 // Sizes with -1 are resolved by torch: the result type has them.
 Values reshape(Builder& b, const OpCall& call) {

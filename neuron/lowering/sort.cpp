@@ -58,15 +58,6 @@ NEURON_LIBRARY_OP(
 NEURON_LIBRARY_OP(
     "aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool "
     "right=False) -> Tensor");
-NEURON_LIBRARY_OP(
-    "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, "
-    "bool invert=False) -> Tensor");
-NEURON_LIBRARY_OP(
-    "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, "
-    "bool invert=False) -> Tensor");
-NEURON_LIBRARY_OP(
-    "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool assume_unique=False, "
-    "bool invert=False) -> Tensor");
 
 // Counting into bins; the number of bins is an argument.
 NEURON_LIBRARY_OP(
