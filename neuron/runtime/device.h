@@ -12,6 +12,8 @@ struct DeviceRange {
   void* handle;
   size_t offset;
 };
+/// The same for a buffer whose block is null: a null handle means host memory. Slow.
+DeviceRange find_range(const void* address);
 /// Throws Error(kInternal) if [address, address + bytes) is not inside the block.
 DeviceRange range_of(const Block* block, const void* address, size_t bytes);
 int device_of(const Block* block) noexcept;

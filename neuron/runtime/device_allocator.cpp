@@ -486,6 +486,16 @@ void DeviceAllocator::set_memory_fraction(double fraction) {
   fraction_ = fraction;
 }
 
+Region DeviceAllocator::find_region(const void* address) {
+  const auto* wanted = static_cast<const std::byte*>(address);
+  Guard guard(lock_);
+  for (const Segment* segment : segments_) {
+    const auto* begin = static_cast<const std::byte*>(segment->region.address);
+    if (wanted >= begin && wanted < begin + segment->region.bytes) return segment->region;
+  }
+  return {};
+}
+
 void DeviceAllocator::snapshot(std::vector<SegmentInfo>& out) {
   const size_t first = out.size();
   {

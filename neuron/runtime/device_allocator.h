@@ -81,6 +81,8 @@ class DeviceAllocator {
   std::pair<size_t, size_t> memory_info();
   void set_memory_fraction(double fraction);
   void snapshot(std::vector<SegmentInfo>& out);
+  /// The region that holds the address; a null one if it is not this device's memory. Slow.
+  Region find_region(const void* address);
 
  private:
   enum Counter {

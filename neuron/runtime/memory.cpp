@@ -56,6 +56,18 @@ DeviceRange range_of(const Block* block, const void* address, size_t bytes) {
           static_cast<size_t>(begin - static_cast<const std::byte*>(region.address))};
 }
 
+DeviceRange find_range(const void* address) {
+  for (int device = 0; device < kMaxDevices; ++device) {
+    DeviceAllocator* allocator = find_allocator(device);
+    if (allocator == nullptr) continue;
+    const Region region = allocator->find_region(address);
+    if (region.address == nullptr) continue;
+    return {region.handle, static_cast<size_t>(static_cast<const std::byte*>(address) -
+                                               static_cast<const std::byte*>(region.address))};
+  }
+  return {};
+}
+
 int device_of(const Block* block) noexcept { return block->segment->owner->device(); }
 
 void retain(Block* block) noexcept { block->references.fetch_add(1, std::memory_order_relaxed); }

@@ -10,7 +10,7 @@ namespace neuron::runtime {
 /// Bounds of the program cache; the least recently used programs go first. Programs that somebody
 /// still holds live on outside the cache.
 struct CacheLimits {
-  size_t programs = 16384;
+  size_t programs = 4096;
   size_t neff_bytes = size_t{1} << 30;
 };
 

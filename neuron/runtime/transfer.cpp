@@ -18,28 +18,36 @@ namespace {
 
 constexpr size_t kStaging = size_t{4} << 20;
 
+// Where the bytes are: in an NRT tensor, or in host memory if `handle` is null. Device memory of the
+// simulator is host memory, so only a real device needs the search for an address without a block.
+DeviceRange locate(const Buffer& buffer, size_t bytes) {
+  if (buffer.block != nullptr) return range_of(buffer.block, buffer.address, bytes);
+  if (nrt::api().is_simulator) return {};
+  return find_range(buffer.address);
+}
+
 nrt_tensor_t* tensor_of(const DeviceRange& range) {
   return static_cast<nrt_tensor_t*>(range.handle);
 }
 
 void write_now(const Buffer& destination, const void* source, size_t bytes) {
-  if (destination.block == nullptr) {
+  const DeviceRange range = locate(destination, bytes);
+  if (range.handle == nullptr) {
     std::memcpy(destination.address, source, bytes);
     return;
   }
-  const DeviceRange range = range_of(destination.block, destination.address, bytes);
   NRT_CHECK(nrt::api().nrt_tensor_write(tensor_of(range), source, range.offset, bytes), "copying ",
-            Bytes(bytes), " from the host to neuron:", device_of(destination.block));
+            Bytes(bytes), " from the host to the device");
 }
 
 void read_now(void* destination, const Buffer& source, size_t bytes) {
-  if (source.block == nullptr) {
+  const DeviceRange range = locate(source, bytes);
+  if (range.handle == nullptr) {
     std::memcpy(destination, source.address, bytes);
     return;
   }
-  const DeviceRange range = range_of(source.block, source.address, bytes);
   NRT_CHECK(nrt::api().nrt_tensor_read(tensor_of(range), destination, range.offset, bytes),
-            "copying ", Bytes(bytes), " from neuron:", device_of(source.block), " to the host");
+            "copying ", Bytes(bytes), " from the device to the host");
 }
 
 // The NRT copies within one core only; between cores the bytes take the way over the host.
@@ -60,18 +68,19 @@ void copy_between_devices(const Buffer& destination, const Buffer& source, size_
 }
 
 void copy_now(const Buffer& destination, const Buffer& source, size_t bytes) {
-  if (destination.block == nullptr) {
+  const DeviceRange from = locate(source, bytes);
+  const DeviceRange to = locate(destination, bytes);
+  if (to.handle == nullptr) {
     read_now(destination.address, source, bytes);
-  } else if (source.block == nullptr) {
+  } else if (from.handle == nullptr) {
     write_now(destination, source.address, bytes);
-  } else if (device_of(destination.block) != device_of(source.block)) {
+  } else if (destination.block != nullptr && source.block != nullptr &&
+             device_of(destination.block) != device_of(source.block)) {
     copy_between_devices(destination, source, bytes);
   } else {
-    const DeviceRange from = range_of(source.block, source.address, bytes);
-    const DeviceRange to = range_of(destination.block, destination.address, bytes);
     NRT_CHECK(nrt::api().nrt_tensor_copy(tensor_of(from), from.offset, tensor_of(to), to.offset,
                                          bytes),
-              "copying ", Bytes(bytes), " on neuron:", device_of(source.block));
+              "copying ", Bytes(bytes), " on the device");
   }
 }
 
