@@ -14,7 +14,9 @@ using hlo::Op;
 
 // alpha * b for add and sub; complex arithmetic by 1 + 0i would turn infinities into NaN.
 Value scaled(Builder& b, const OpCall& call, size_t alpha, Value x) {
-  if (is_complex(x.dtype()) && call.exact_number(alpha).as_complex() == 1.0) return x;
+  const Argument& argument = call.argument(alpha);
+  const bool known = argument.runtime.empty() || !argument.runtime[0].defined();
+  if ((known || is_complex(x.dtype())) && call.exact_number(alpha).as_complex() == 1.0) return x;
   return b.mul(x, call.scalar(alpha, x.dtype()));
 }
 
