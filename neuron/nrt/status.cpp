@@ -12,38 +12,10 @@ struct Row {
   bool fatal;
 };
 
-// Kinds: a bad model or argument is the caller's fault; memory has its own exception; the rest is
-// the device's.
 constexpr Row kRows[] = {
-    {NRT_SUCCESS, "NRT_SUCCESS", ErrorKind::kInternal, false},
-    {NRT_FAILURE, "NRT_FAILURE", ErrorKind::kDevice, false},
-    {NRT_INVALID, "NRT_INVALID", ErrorKind::kInvalid, false},
-    {NRT_INVALID_HANDLE, "NRT_INVALID_HANDLE", ErrorKind::kDevice, false},
-    {NRT_RESOURCE, "NRT_RESOURCE", ErrorKind::kOutOfMemory, false},
-    {NRT_TIMEOUT, "NRT_TIMEOUT", ErrorKind::kDevice, true},
-    {NRT_HW_ERROR, "NRT_HW_ERROR", ErrorKind::kDevice, true},
-    {NRT_QUEUE_FULL, "NRT_QUEUE_FULL", ErrorKind::kDevice, false},
-    {NRT_LOAD_NOT_ENOUGH_NC, "NRT_LOAD_NOT_ENOUGH_NC", ErrorKind::kDevice, false},
-    {NRT_UNSUPPORTED_NEFF_VERSION, "NRT_UNSUPPORTED_NEFF_VERSION", ErrorKind::kDevice, false},
-    {NRT_FAIL_HOST_MEM_ALLOC, "NRT_FAIL_HOST_MEM_ALLOC", ErrorKind::kOutOfMemory, false},
-    {NRT_UNINITIALIZED, "NRT_UNINITIALIZED", ErrorKind::kDevice, false},
-    {NRT_CLOSED, "NRT_CLOSED", ErrorKind::kDevice, false},
-    {NRT_QUEUE_EMPTY, "NRT_QUEUE_EMPTY", ErrorKind::kDevice, false},
-    {NRT_EXEC_UNIT_UNRECOVERABLE, "NRT_EXEC_UNIT_UNRECOVERABLE", ErrorKind::kDevice, true},
-    {NRT_EXEC_BAD_INPUT, "NRT_EXEC_BAD_INPUT", ErrorKind::kDevice, false},
-    {NRT_EXEC_COMPLETED_WITH_NUM_ERR, "NRT_EXEC_COMPLETED_WITH_NUM_ERR", ErrorKind::kDevice, false},
-    {NRT_EXEC_COMPLETED_WITH_ERR, "NRT_EXEC_COMPLETED_WITH_ERR", ErrorKind::kDevice, false},
-    {NRT_EXEC_NC_BUSY, "NRT_EXEC_NC_BUSY", ErrorKind::kDevice, false},
-    {NRT_EXEC_OOB, "NRT_EXEC_OOB", ErrorKind::kIndex, false},
-    {NRT_COLL_PENDING, "NRT_COLL_PENDING", ErrorKind::kDevice, false},
-    {NRT_EXEC_HW_ERR_COLLECTIVES, "NRT_EXEC_HW_ERR_COLLECTIVES", ErrorKind::kDevice, true},
-    {NRT_EXEC_HW_ERR_HBM_UE, "NRT_EXEC_HW_ERR_HBM_UE", ErrorKind::kDevice, true},
-    {NRT_EXEC_HW_ERR_NC_UE, "NRT_EXEC_HW_ERR_NC_UE", ErrorKind::kDevice, true},
-    {NRT_EXEC_HW_ERR_DMA_ABORT, "NRT_EXEC_HW_ERR_DMA_ABORT", ErrorKind::kDevice, true},
-    {NRT_EXEC_SW_NQ_OVERFLOW, "NRT_EXEC_SW_NQ_OVERFLOW", ErrorKind::kDevice, false},
-    {NRT_EXEC_HW_ERR_REPAIRABLE_HBM_UE, "NRT_EXEC_HW_ERR_REPAIRABLE_HBM_UE", ErrorKind::kDevice,
-     true},
-    {NRT_NETWORK_PROXY_FAILURE, "NRT_NETWORK_PROXY_FAILURE", ErrorKind::kDevice, false},
+#define NEURON_NRT_STATUS(name, kind, fatal) {name, #name, ErrorKind::kind, fatal},
+#include "neuron/nrt/status.def"
+#undef NEURON_NRT_STATUS
 };
 
 const Row* find_row(int status) {
