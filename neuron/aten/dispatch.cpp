@@ -85,21 +85,14 @@ void LoweredOp::run_trusted(const std::vector<c10::IValue>& arguments) {
 
 void LoweredOp::run(const Entry& entry, const CallView& view, Results& results) {
   const auto device = static_cast<c10::DeviceIndex>(view.device);
-  SmallVector<runtime::Buffer, 8> result_buffers;
   for (const ResultPlan& plan : entry.results) {
-    if (!plan.defined) {
+    if (!plan.defined || plan.tensor >= 0) {
       results.emplace_back();
-      continue;
+    } else {
+      results.push_back(empty_strided_unchecked({plan.sizes.data(), plan.sizes.size()},
+                                                {plan.strides.data(), plan.strides.size()},
+                                                plan.dtype, device));
     }
-    if (plan.tensor >= 0) {
-      result_buffers.push_back(buffer_of(*view.tensors[static_cast<size_t>(plan.tensor)]));
-      results.emplace_back();  // Returned as the argument itself.
-      continue;
-    }
-    results.push_back(empty_strided_unchecked({plan.sizes.data(), plan.sizes.size()},
-                                              {plan.strides.data(), plan.strides.size()},
-                                              plan.dtype, device));
-    result_buffers.push_back(buffer_of(results.back()));
   }
   if (entry.kind == Entry::Kind::Program) {
     SmallVector<runtime::Buffer, 16> parameters;
@@ -135,8 +128,14 @@ void LoweredOp::run(const Entry& entry, const CallView& view, Results& results) 
       }
       scalars.push_back(slot);
     }
+    SmallVector<runtime::Buffer, 8> outputs;
+    for (const int32_t index : entry.outputs) {
+      const ResultPlan& plan = entry.results[static_cast<size_t>(index)];
+      outputs.push_back(buffer_of(plan.tensor >= 0 ? *view.tensors[static_cast<size_t>(plan.tensor)]
+                                                   : results[static_cast<size_t>(index)]));
+    }
     runtime::launch(device, current_stream(device), entry.program, parameters, scalars,
-                    result_buffers, overload_.name.c_str());
+                    outputs, overload_.name.c_str());
   }
   overload_.counter->native.fetch_add(1, std::memory_order_relaxed);
 }

@@ -30,7 +30,10 @@ Installed& installed() {
 bool is_hand_written(const std::string& name) {
   return name == "aten::copy" || name == "aten::copy_" || name == "aten::copy.out" ||
          name == "aten::_to_copy" || name == "aten::_to_copy.out" || name == "aten::empty_like" ||
-         name == "aten::new_empty" || name == "aten::_copy_from";
+         name == "aten::new_empty" || name == "aten::_copy_from" ||
+         // Without an alias mark, but views in eager mode: a kernel would copy.
+         name == "aten::_unsafe_view" || name == "aten::unsafe_split.Tensor" ||
+         name == "aten::unsafe_split_with_sizes" || name == "aten::lift";
 }
 
 bool starts_with_any(const std::string& name, std::initializer_list<const char*> prefixes) {

@@ -187,8 +187,22 @@ Found find_metadata(const Overload& overload, const CallView& view,
   if (variant.form == Form::InPlace && all_targets_written(overload)) {
     if (overload.functional_meta != nullptr) {
       found.metadata = functional_metadata(overload, arguments);
-    } else {
-      add_written(overload, view, 0, found.metadata);
+      return found;
+    }
+    add_written(overload, view, 0, found.metadata);
+    // Other ops that write in place do so without asking what the functional form would give, but
+    // an elementwise one must fit.
+    Metadata functional;
+    if (overload.shape != nullptr && overload.shape(arguments, functional)) {
+      for (size_t v = 0; v < functional.values.size() && v < found.metadata.values.size(); ++v) {
+        const ResultInfo &computed = functional.values[v], &written = found.metadata.values[v];
+        if (!computed.defined || !written.defined) continue;
+        TORCH_CHECK(c10::canCast(computed.dtype, written.dtype), "result type ", computed.dtype,
+                    " can't be cast to the desired output type ", written.dtype);
+        TORCH_CHECK(computed.sizes == written.sizes, "output with shape ", ref(written.sizes),
+                    " doesn't match the broadcast shape ", ref(computed.sizes));
+        found.metadata.values[v].dtype = computed.dtype;
+      }
     }
     return found;
   }
@@ -436,7 +450,12 @@ std::shared_ptr<Entry> prepare(Overload& overload, const CallView& view) {
       }
       entry->scalars.push_back(scalar);
     }
+    entry->outputs.assign(lowered.results.begin(), lowered.results.end());
     entry->philox_counters = lowered.philox_counters;
+    if (entry->outputs.empty()) {
+      entry->kind = Entry::Kind::Nothing;
+      return entry;
+    }
     entry->program = runtime::load_program(view.device, lowered.module);
   } catch (const Error& error) {
     if (!is_refusal(error)) throw;

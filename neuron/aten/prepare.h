@@ -84,6 +84,7 @@ struct Entry {
   std::vector<int32_t> parameters;  // Positions in CallView::tensors.
   std::vector<ScalarSource> scalars;
   std::vector<ResultPlan> results;
+  std::vector<int32_t> outputs;  // Which of `results` the program writes, in its order.
   std::vector<ReturnPlan> returns;
   int64_t philox_counters = 0;
   mutable uint64_t last_used = 0;  // Guarded by the cache's lock.
