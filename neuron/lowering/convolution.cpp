@@ -56,13 +56,12 @@ Values convolution(Builder& b, const OpCall& call) {
     dims.lhs_dilation = Dims(n, 1);
     dims.pad_low = dims.pad_high = padding;
   }
-  Value y = b.convolution(x, kernel, dims);
-  if (call.has(2)) {
-    const DType wide = opmath(y.dtype());
-    const Value bias = along(b, b.convert(call.tensor(2), wide), y.rank(), 1);
-    y = b.convert(b.add(b.convert(y, wide), bias), x.dtype());
-  }
-  return {y};
+  if (!call.has(2)) return {b.convolution(x, kernel, dims)};
+  // Rounded once, behind the bias; the compiler sees through the widening.
+  const DType wide = opmath(x.dtype());
+  const Value y = b.convolution(b.convert(x, wide), b.convert(kernel, wide), dims);
+  const Value bias = along(b, b.convert(call.tensor(2), wide), y.rank(), 1);
+  return {b.convert(b.add(y, bias), x.dtype())};
 }
 NEURON_LOWERING(
     "aten::convolution_overrideable(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, "
