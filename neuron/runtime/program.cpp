@@ -1,5 +1,6 @@
 #include "neuron/runtime/program.h"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <unordered_set>
@@ -86,9 +87,12 @@ Program::Program(int device, const hlo::Module& module, std::span<const std::byt
   for (size_t i = 0; i < module.results().size(); ++i) {
     const hlo::Result& result = module.results()[i];
     const std::string name = "output" + std::to_string(i);
-    // A result that overwrites a parameter is that parameter's whole buffer.
-    const size_t own = buffer_bytes(module.node(result.value).type, result.strides);
-    ports_.push_back({name, result.alias < 0 ? own : ports_[static_cast<size_t>(result.alias)].bytes});
+    size_t bytes = buffer_bytes(module.node(result.value).type, result.strides);
+    // A result that overwrites a parameter gets that parameter's whole buffer.
+    if (result.alias >= 0) {
+      bytes = std::max(bytes, ports_[static_cast<size_t>(result.alias)].bytes);
+    }
+    ports_.push_back({name, bytes});
   }
   model_ = new nrt::LoadedModel(nrt::LoadedModel::load(neff, device));
   std::lock_guard lock(registry().mutex);

@@ -486,6 +486,7 @@ TEST(RuntimeDeathTest, ShutdownDrainsAndRefuses) {
         Event* event = create_event(true);
         record_event(event, 0, 0);
         synchronize_event(event);
+        destroy_event(event);
         std::exit(ran && refused ? 7 : 1);
       },
       ::testing::ExitedWithCode(7), "");
