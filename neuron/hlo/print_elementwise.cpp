@@ -136,8 +136,8 @@ Ref erf_inv(Emitter& out, const Ref& x) {
     y = out.sub(y, out.div(step, out.add(one, out.mul(y, step))));
   }
   y = out.select(out.compare(Direction::EQ, magnitude, one), out.like(x, kInfinity), y);
-  y = out.select(out.compare(Direction::EQ, x, out.like(x, 0)), magnitude, y);
-  return out.select(less(out, x, 0), out.neg(y), y);
+  y = out.select(less(out, x, 0), out.neg(y), y);
+  return out.select(out.compare(Direction::EQ, x, out.like(x, 0)), x, y);
 }
 
 // --- Gamma ------------------------------------------------------------------------------------
@@ -237,8 +237,9 @@ Ref asinh(Emitter& out, const Ref& x) {
       {out.add(magnitude, out.div(square, out.add(one, out.sqrt(out.add(one, square)))))});
   const Ref outer = out.add(out.log(magnitude), out.like(x, std::numbers::ln2));
   const Ref bound = out.like(x, square_bound(x.type.dtype));
-  const Ref value = out.select(out.compare(Direction::GT, magnitude, bound), outer, inner);
-  return out.select(less(out, x, 0), out.neg(value), value);
+  Ref value = out.select(out.compare(Direction::GT, magnitude, bound), outer, inner);
+  value = out.select(less(out, x, 0), out.neg(value), value);
+  return out.select(out.compare(Direction::EQ, x, out.like(x, 0)), x, value);  // Keeps -0.
 }
 
 Ref acosh(Emitter& out, const Ref& x) {

@@ -34,6 +34,7 @@ class Emitter {
   explicit Emitter(std::string indent = "    ") : indent_(std::move(indent)) {}
 
   const std::string& text() const { return text_; }
+  const std::string& indent() const { return indent_; }
   /// A region inside this function: names go on, the text is indented deeper.
   Emitter region() const;
   /// Takes up the names that a region used.
@@ -96,14 +97,14 @@ template <typename Body>
 std::string region_text(Emitter& outer, std::span<const Type> arguments, Body&& body) {
   Emitter inner = outer.region();
   Refs refs;
-  std::string header = "({\n^bb0(";
+  std::string header = "({\n" + outer.indent() + "^bb0(";
   for (size_t i = 0; i < arguments.size(); ++i) {
     refs.push_back({"%x" + std::to_string(i), arguments[i]});
     header += (i > 0 ? ", " : "") + refs[i].name + ": " + type_text(arguments[i]);
   }
   inner.finish("stablehlo.return", body(inner, static_cast<const Refs&>(refs)));
   outer.end_region(inner);
-  return header + "):\n" + inner.text() + "    })";
+  return header + "):\n" + inner.text() + outer.indent() + "})";
 }
 
 /// Region of a reduction: combines two rank-0 values of `dtype`.
