@@ -173,7 +173,7 @@ NEURON_LOWERING("aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", har
 
 Values softshrink(Builder& b, const OpCall& call) {
   const Operands of = operands(call, {0});
-  const Value lambd = math_operand(call, 1, of.common);
+  const Value lambd = call.scalar(1, of.x.dtype());
   const Value below = b.select(b.lt(of.x, b.neg(lambd)), b.add(of.x, lambd),
                                b.mul(of.x, b.like(of.x, 0)));  // NaN stays NaN.
   return NEURON_ROUNDED(of, b.select(b.gt(of.x, lambd), b.sub(of.x, lambd), below));

@@ -20,8 +20,9 @@ Value scaled(Builder& b, const OpCall& call, size_t alpha, Value x) {
   return b.mul(x, call.scalar(alpha, x.dtype()));
 }
 
+// torch's CPU rounds a number to the tensor's type before it adds, but not before it multiplies.
 Values add(Builder& b, const OpCall& call) {
-  const auto [x, y, common] = binary_operands(call, 0, 1, true);
+  const auto [x, y, common] = binary_operands(call, 0, 1);
   if (common == DType::pred) {
     return {either(b, x, both(b, y, call.scalar(2, DType::pred)))};
   }
@@ -31,14 +32,14 @@ NEURON_LOWERING("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) 
 NEURON_LOWERING("aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", add);
 
 Values sub(Builder& b, const OpCall& call) {
-  const auto [x, y, common] = binary_operands(call, 0, 1, true);
+  const auto [x, y, common] = binary_operands(call, 0, 1);
   return {b.convert(b.sub(x, scaled(b, call, 2, y)), common)};
 }
 NEURON_LOWERING("aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", sub);
 NEURON_LOWERING("aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", sub);
 
 Values reverse_sub(Builder& b, const OpCall& call) {
-  const auto [x, y, common] = binary_operands(call, 0, 1, true);
+  const auto [x, y, common] = binary_operands(call, 0, 1);
   return {b.convert(b.sub(y, scaled(b, call, 2, x)), common)};
 }
 NEURON_LOWERING("aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
@@ -47,7 +48,7 @@ NEURON_LOWERING("aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) ->
                 reverse_sub);
 
 Values add_relu(Builder& b, const OpCall& call) {
-  const auto [x, y, common] = binary_operands(call, 0, 1, true);
+  const auto [x, y, common] = binary_operands(call, 0, 1);
   const Value total = b.add(x, scaled(b, call, 2, y));
   return {b.convert(b.max(total, b.like(total, 0)), common)};
 }
@@ -125,8 +126,9 @@ Values div_mode(Builder& b, const OpCall& call) {
   if (!call.has(2)) return true_divide(call);
   if (call.text(2) == "floor") return floor_divide(b, call);
   const auto [x, y, common] = binary_operands(call, 0, 1, true);
-  const Value quotient = b.div(x, y);
-  return {b.convert(is_floating(x.dtype()) ? b.trunc(quotient) : quotient, common)};
+  // torch rounds the quotient to the common type before it truncates.
+  const Value quotient = b.convert(b.div(x, y), common);
+  return {is_floating(common) ? b.trunc(quotient) : quotient};
 }
 NEURON_LOWERING(
     "aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", div_mode);

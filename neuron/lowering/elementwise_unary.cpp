@@ -82,15 +82,17 @@ NEURON_LOWERING("aten::round(Tensor self) -> Tensor", round_floats<apply<Op::Rou
 Value fraction(Builder& b, Value x) { return b.sub(x, b.trunc(x)); }
 NEURON_LOWERING("aten::frac(Tensor self) -> Tensor", keep_type<fraction>);
 
-// torch rounds after each of the three steps, so halves stay halves here.
 Values round_decimals(Builder& b, const OpCall& call) {
-  const Value x = call.tensor(0);
-  if (!is_floating(x.dtype())) return {x};
+  const DType type = call.tensor(0).dtype();
+  if (!is_floating(type)) return {call.tensor(0)};
+  const Value x = math_operand(call, 0, type);
   const int64_t decimals = call.integer(1);
-  if (decimals == 0) return {b.unary(Op::RoundNearestEven, x)};
+  if (decimals == 0) return {b.convert(b.unary(Op::RoundNearestEven, x), type)};
   const Value power = b.like(x, std::pow(10.0, std::abs(static_cast<double>(decimals))));
-  if (decimals > 0) return {b.div(b.unary(Op::RoundNearestEven, b.mul(x, power)), power)};
-  return {b.mul(b.unary(Op::RoundNearestEven, b.div(x, power)), power)};
+  const Value rounded =
+      decimals > 0 ? b.div(b.unary(Op::RoundNearestEven, b.mul(x, power)), power)
+                   : b.mul(b.unary(Op::RoundNearestEven, b.div(x, power)), power);
+  return {b.convert(rounded, type)};
 }
 NEURON_LOWERING("aten::round.decimals(Tensor self, *, int decimals) -> Tensor", round_decimals);
 
@@ -281,13 +283,13 @@ NEURON_LOWERING(
     "aten::logit_backward(Tensor grad_output, Tensor self, float? eps=None) -> Tensor",
     logit_backward);
 
-Values polygamma(Builder& b, const OpCall& call) {
+Values polygamma_of(Builder& b, const OpCall& call) {
   const int64_t order = call.integer(0);
-  NEURON_CHECK(order == 0, kUnsupported, "polygamma of order ", order);
   const DType common = float_type(call, call.tensor(1).dtype());
-  return {b.convert(b.unary(Op::Digamma, math_operand(call, 1, common)), common)};
+  const Value x = math_operand(call, 1, common);
+  return {b.convert(order == 0 ? b.unary(Op::Digamma, x) : polygamma(b, order, x), common)};
 }
-NEURON_LOWERING("aten::polygamma(int n, Tensor self) -> Tensor", polygamma);
+NEURON_LOWERING("aten::polygamma(int n, Tensor self) -> Tensor", polygamma_of);
 
 // frexp: |mantissa| in [0.5, 1); zeros, infinities and NaN keep themselves with exponent 0.
 Values frexp(Builder& b, const OpCall& call) {

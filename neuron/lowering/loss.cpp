@@ -231,7 +231,10 @@ Values nll_forward(Builder& b, const OpCall& call) {
   const Value zero = b.like(picked, 0);
   // Where ignored the score may be NaN; it does not count.
   const Value loss = b.select(c.kept, b.mul(b.neg(picked), c.weights), zero);
-  if (reduction == kNone) return {b.reshape(loss, call.result(0).dims), zero};
+  // A single unbatched target is never "none" to torch: its weight is reported.
+  if (reduction == kNone && call.tensor(0).rank() > 1) {
+    return {b.reshape(loss, call.result(0).dims), zero};
+  }
   const Value total = b.sum(c.weights, Dims{0, 1});
   Value output = b.sum(loss, Dims{0, 1});
   if (reduction == kMean) output = b.div(output, total);

@@ -84,6 +84,7 @@ void drop_unused(LoweredCall& lowered) {
     if (renamed[parameters[i].value] == hlo::kNoValue) continue;
     new_index[i] = static_cast<int32_t>(count);
     parameters[i].value = renamed[parameters[i].value];
+    nodes[parameters[i].value].ints[0] = static_cast<int64_t>(count);
     if (count != i) {
       parameters[count] = std::move(parameters[i]);
       lowered.parameters[count] = lowered.parameters[i];
@@ -98,6 +99,7 @@ void drop_unused(LoweredCall& lowered) {
   for (size_t i = 0; i < scalars.size(); ++i) {
     if (renamed[scalars[i].value] == hlo::kNoValue) continue;
     scalars[count] = {scalars[i].kind, renamed[scalars[i].value]};
+    nodes[scalars[count].value].ints[0] = static_cast<int64_t>(count);
     lowered.scalars[count] = lowered.scalars[i];
     ++count;
   }
@@ -132,7 +134,11 @@ Values lower_into(Builder& builder, const Lowering& lowering, const OpCall& call
     }
     return values;
   } catch (const Error& error) {
-    throw Error(error.kind(), lowering.name() + ": " + error.what());
+    // torch has checked the arguments before: what the builder refuses is a dtype or a shape that
+    // the lowering was not made for.
+    const ErrorKind kind =
+        error.kind() == ErrorKind::kInvalid ? ErrorKind::kUnsupported : error.kind();
+    throw Error(kind, ::neuron::internal::join(lowering.name(), ": ", error.what()));
   }
 }
 

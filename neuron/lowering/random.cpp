@@ -261,7 +261,7 @@ NEURON_LOWERING("aten::native_dropout(Tensor input, float p, bool? train) -> (Te
 
 Values native_dropout_backward(Builder& b, const OpCall& call) {
   const Value grad = call.tensor(0);
-  const DType math = opmath(grad.dtype());
+  const DType math = opmath(float_type(call, grad.dtype()));
   const Value kept = b.mul(b.convert(grad, math), b.convert(call.tensor(1), math));
   return {b.mul(kept, call.scalar(2, math))};
 }

@@ -349,13 +349,14 @@ Values renorm(Builder& b, const OpCall& call) {
   const Value limit = call.scalar(3, size.dtype());
   const Value factor = b.select(b.gt(size, limit),
                                 b.div(limit, b.add(size, b.like(size, 1e-7))), b.like(size, 1));
-  return {b.convert(b.mul(wide, factor), x.dtype())};
+  return {b.convert(b.mul(wide, b.convert(factor, wide.dtype())), x.dtype())};
 }
 NEURON_LOWERING("aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", renorm);
 
 Values logsumexp(Builder& b, const OpCall& call) {
   const DType common = float_type(call, call.tensor(0).dtype());
   const Value x = math_operand(call, 0, common);
+  NEURON_CHECK(!is_complex(common), kUnsupported, "logsumexp of complex numbers");
   const Dims dims = call.dims(1, x.rank());
   Value peak = b.reduce(ReduceKind::Max, x, dims, true);
   // Infinite peaks would give inf - inf.

@@ -1,9 +1,13 @@
+// Bessel functions, zeta and polygamma.
+//
 // Chebyshev series fitted to exp(-|x|) I_n(x): on [0, 8] in x / 4 - 1 (order 1: divided by x), above
 // in 16 / x - 1, times sqrt(x). The largest error of a fit is below 4e-15.
 
 #include "neuron/lowering/special_functions.h"
 
 #include <cmath>
+#include <limits>
+#include <numbers>
 #include <span>
 
 namespace neuron::lowering {
@@ -89,5 +93,65 @@ Value bessel_i1e(Builder& b, Value x) {
 }
 
 Value bessel_i1(Builder& b, Value x) { return b.mul(b.exp(b.abs(x)), bessel_i1e(b, x)); }
+
+namespace {
+
+// B_2j / (2j)! for j = 1, 2, ...: the coefficients of Euler-Maclaurin summation.
+constexpr double kEulerMaclaurin[] = {
+    1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160,
+    -691.0 / 1307674368000, 1.0 / 74724249600, -3617.0 / 10670622842880000,
+    43867.0 / 5109094217170944000,
+};
+// Terms summed one by one before the tail is integrated.
+constexpr int kDirectTerms = 12;
+
+}  // namespace
+
+Value hurwitz_zeta(Builder& b, Value s, Value q) {
+  const auto number = [&](double value) { return b.like(q, value); };
+  const Value minus_s = b.neg(s);
+  Value sum = b.pow(q, minus_s);
+  for (int k = 1; k < kDirectTerms; ++k) {
+    sum = b.add(sum, b.pow(b.add(q, number(k)), minus_s));
+  }
+  const Value end = b.add(q, number(kDirectTerms));
+  const Value term = b.pow(end, minus_s);
+  const Value integral = b.div(b.mul(term, end), b.sub(s, number(1)));
+  sum = b.add(b.add(sum, integral), b.mul(term, number(0.5)));
+  // factor = s (s + 1) ... (s + 2j - 2) end^(-s - 2j + 1)
+  Value factor = b.div(b.mul(term, s), end);
+  const Value inverse_square = b.div(number(1), b.mul(end, end));
+  double j = 1;
+  for (double coefficient : kEulerMaclaurin) {
+    sum = b.add(sum, b.mul(factor, number(coefficient)));
+    const Value next = b.mul(b.add(s, number(2 * j - 1)), b.add(s, number(2 * j)));
+    factor = b.mul(b.mul(factor, next), inverse_square);
+    ++j;
+  }
+  const Value infinity = number(std::numeric_limits<double>::infinity());
+  const Value nan = number(std::numeric_limits<double>::quiet_NaN());
+  const Value zero = number(0);
+  // Poles at the non-positive integers; no real value between them for fractional s.
+  const Value at_pole = b.eq(q, b.floor(q));
+  const Value fractional = b.ne(s, b.floor(s));
+  const Value left = b.select(at_pole, infinity, b.select(fractional, nan, sum));
+  const Value inside = b.select(b.le(q, zero), left, sum);
+  return b.select(b.eq(s, number(1)), infinity, b.select(b.lt(s, number(1)), nan, inside));
+}
+
+Value polygamma(Builder& b, int64_t n, Value x) {
+  if (n == 1) {
+    // Reflected at 1/2: psi'(1 - x) + psi'(x) = (pi / sin(pi x))^2.
+    const Value one = b.like(x, 1), pi = b.like(x, std::numbers::pi);
+    const Value reflected = b.lt(x, b.like(x, 0.5));
+    const Value zeta =
+        hurwitz_zeta(b, b.like(x, 2), b.select(reflected, b.sub(one, x), x));
+    const Value ratio = b.div(pi, b.sin(b.mul(pi, x)));
+    return b.select(reflected, b.sub(b.mul(ratio, ratio), zeta), zeta);
+  }
+  const double order = static_cast<double>(n);
+  const double factor = (n % 2 == 0 ? -1.0 : 1.0) * std::tgamma(order + 1);
+  return b.mul(b.like(x, factor), hurwitz_zeta(b, b.like(x, order + 1), x));
+}
 
 }  // namespace neuron::lowering
