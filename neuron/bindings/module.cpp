@@ -1,5 +1,6 @@
 #include <torch/csrc/Generator.h>
 
+#include "neuron/aten/dispatch.h"
 #include "neuron/aten/generator.h"
 #include "neuron/aten/tensor.h"
 #include "neuron/bindings/bindings.h"
@@ -51,4 +52,5 @@ PYBIND11_MODULE(_C, m) {
   neuron::bindings::bind_memory(m);
   neuron::bindings::bind_compile(m);
   neuron::bindings::bind_debug(m);
+  neuron::aten::install_kernels();
 }
