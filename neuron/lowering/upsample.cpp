@@ -36,7 +36,8 @@ Taps nearest_taps(const Resize& r, bool exact) {
   const float scale = scale_of<float>({r.input, r.output, false, r.given_scale});
   for (int64_t i = 0; i < r.output; ++i) {
     int64_t source;
-    if (r.input == r.output) {
+    // The exact form follows a given scale even where the sizes agree.
+    if (!exact && r.input == r.output) {
       source = i;
     } else if (!exact && r.output == 2 * r.input) {
       source = i / 2;
@@ -187,7 +188,7 @@ Values upsample(Builder& b, const OpCall& call) {
   for (size_t k = n; k-- > 0;) {
     const int64_t dim = x.rank() - static_cast<int64_t>(n - k);
     const Resize r = resize_of(call, method, 2, x.dim(dim), output[k], k);
-    if (picks && r.input == r.output) continue;
+    if (picks && r.input == r.output && r.given_scale == 0) continue;
     y = apply_taps(b, y, dim, taps_of(r, method, dtype));
   }
   if (!picks && is_integer(dtype)) {
