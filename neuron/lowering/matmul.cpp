@@ -132,10 +132,13 @@ NEURON_LOWERING(
     "Scalar beta=1, Scalar alpha=1) -> Tensor",
     baddbmm_dtype);
 
-// The batch is summed too: one more contracted dim.
+// The batch is summed too: one long contracted dim, with the batches of mat1 side by side.
 Values addbmm(Builder& b, const OpCall& call) {
-  const Value wide =
-      wide_product(b, call.tensor(1), call.tensor(2), DotDims{{}, {}, {0, 2}, {0, 1}});
+  const Value lhs = call.tensor(1), rhs = call.tensor(2);
+  const int64_t contracted = lhs.dim(0) * lhs.dim(2);
+  const Value wide = wide_product(
+      b, b.reshape(b.transpose(lhs, Dims{1, 0, 2}), Dims{lhs.dim(1), contracted}),
+      b.reshape(rhs, Dims{contracted, rhs.dim(2)}), kMatrix);
   return {narrow(b, call, combine(b, call, call.tensor(0), wide, 3, 4))};
 }
 NEURON_LOWERING(
