@@ -19,7 +19,7 @@ using LibraryFunction = std::vector<Array> (*)(const Node& node, std::span<const
 
 /// Runs the module the slow and obvious way: the oracle for passes and code generation.
 /// `parameters`: dense values in each parameter's logical shape. `scalars`: one c128 each (integers
-/// exact to 2^53; pass `scalar_ints` for wider ones). Returns dense values in logical shapes.
+/// exact to 2^53). Returns dense values in logical shapes.
 /// LibraryCall nodes throw Error(kUnsupported) unless `library` resolves their name.
 std::vector<Array> evaluate(const Module& module, std::span<const Array> parameters,
                             std::span<const std::complex<double>> scalars = {},

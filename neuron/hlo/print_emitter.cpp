@@ -96,7 +96,12 @@ std::string array_text(DimsRef ints) {
   return ints.empty() ? "array<i64>" : "array<i64: " + joined(ints) + ">";
 }
 
-std::string list_text(DimsRef ints) { return "[" + joined(ints) + "]"; }
+std::string list_text(DimsRef ints) {
+  std::string text = "[";
+  text += joined(ints);
+  text += ']';
+  return text;
+}
 
 std::string dense_text(const Type& type, std::span<const std::byte> bytes) {
   const int64_t count = count_elements(type.dims);

@@ -132,19 +132,128 @@ Ref strided_indices(Emitter& out, DimsRef dims, DimsRef strides, int64_t offset,
   return out.reshape(index, with_vector);
 }
 
+/// Dims of a strided view that move through memory, outermost first.
+struct Nest {
+  Dims dims, sizes, strides;
+  /// Each stride is a multiple of the next, which its dim does not outgrow: the view is a slice of
+  /// a permuted reshape, and needs no gather.
+  bool regular = true;
+};
+
+Nest nest_of(DimsRef dims, DimsRef strides) {
+  Nest nest;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d] == 1 || strides[d] == 0) continue;
+    size_t at = 0;
+    while (at < nest.dims.size() && nest.strides[at] >= strides[d]) ++at;
+    nest.dims.insert(at, static_cast<int64_t>(d));
+    nest.sizes.insert(at, dims[d]);
+    nest.strides.insert(at, strides[d]);
+  }
+  for (size_t i = 1; i < nest.dims.size(); ++i) {
+    nest.regular = nest.regular && nest.strides[i - 1] % nest.strides[i] == 0 &&
+                   nest.sizes[i] <= nest.strides[i - 1] / nest.strides[i];
+  }
+  return nest;
+}
+
+/// The box of memory that a regular nest is cut from: [size 0, stride 0 / stride 1, ..., stride k].
+Dims box_of(const Nest& nest) {
+  Dims box{nest.sizes[0]};
+  for (size_t i = 1; i < nest.dims.size(); ++i) {
+    box.push_back(nest.strides[i - 1] / nest.strides[i]);
+  }
+  box.push_back(nest.strides.back());
+  return box;
+}
+
+Ref pad(Emitter& out, const Ref& x, const Ref& fill, DimsRef low, DimsRef high) {
+  Type type = x.type;
+  for (size_t d = 0; d < low.size(); ++d) type.dims[d] += low[d] + high[d];
+  return out.generic("pad", {x, fill}, type,
+                     "edge_padding_high = " + array_text(high) + ", edge_padding_low = " +
+                         array_text(low) + ", interior_padding = " +
+                         array_text(Dims(low.size(), 0)));
+}
+
 Ref as_strided(Emitter& out, const Node& node, const Ref& x) {
-  if (count_elements(node.type.dims) == 0) return empty(out, node.type);
+  const DimsRef dims = node.type.dims, strides = DimsRef(node.ints).subspan(1);
+  const int64_t offset = node.ints[0];
+  if (count_elements(dims) == 0) return empty(out, node.type);
   const int64_t flat = count_elements(x.type.dims);
-  const Ref indices = strided_indices(out, node.type.dims, DimsRef(node.ints).subspan(1),
-                                      node.ints[0], flat);
-  return gather_op(out, out.reshape(x, {{flat}}), indices, {{0}}, 0, node.type);
+  Ref value = out.reshape(x, {{flat}});
+  const Nest nest = nest_of(dims, strides);
+  if (!nest.regular) {
+    const Ref indices = strided_indices(out, dims, strides, offset, flat);
+    return gather_op(out, value, indices, {{0}}, 0, node.type);
+  }
+  Dims sizes;
+  if (nest.dims.empty()) {
+    if (flat > 1) value = out.slice(value, {{offset}}, {{offset + 1}}, {{1}});
+    value = out.reshape(value, {});
+  } else {
+    const Dims box = box_of(nest);
+    const int64_t total = count_elements(box), end = std::min(flat, offset + total);
+    if (offset > 0 || end < flat) value = out.slice(value, {{offset}}, {{end}}, {{1}});
+    if (end - offset < total) {
+      value = pad(out, value, out.zeros({x.type.dtype, {}}), {{0}}, {{total - (end - offset)}});
+    }
+    Dims cut = nest.sizes;
+    cut.push_back(1);
+    value = out.reshape(value, box);
+    if (box != cut) value = out.slice(value, Dims(cut.size(), 0), cut, Dims(cut.size(), 1));
+    value = out.reshape(value, nest.sizes);
+  }
+  return out.broadcast(value, dims, nest.dims);
+}
+
+/// Writes `update` by padding it to x's memory and selecting: no scatter.
+Ref regular_scatter(Emitter& out, const Nest& nest, int64_t offset, const Ref& x,
+                    const Ref& update) {
+  const int64_t flat = count_elements(x.type.dims);
+  // Into memory order.
+  Dims kept, order;
+  for (size_t d = 0; d < update.type.dims.size(); ++d) {
+    if (update.type.dims[d] != 1) kept.push_back(update.type.dims[d]);
+  }
+  Dims ascending = sorted(nest.dims);
+  for (int64_t dim : nest.dims) {
+    order.push_back(std::find(ascending.begin(), ascending.end(), dim) - ascending.begin());
+  }
+  const Ref permuted =
+      out.generic("transpose", {out.reshape(update, kept)}, {x.type.dtype, nest.sizes},
+                  "permutation = " + array_text(order));
+  if (offset == 0 && count_elements(nest.sizes) == flat) {
+    return out.reshape(permuted, x.type.dims);
+  }
+  const Dims box = box_of(nest);
+  const int64_t total = count_elements(box);
+  auto spread = [&](const Ref& values) {
+    const Ref fill = out.zeros({values.type.dtype, {}});
+    Dims cut = nest.sizes, high;
+    cut.push_back(1);
+    for (size_t d = 0; d < box.size(); ++d) high.push_back(box[d] - cut[d]);
+    Ref all = out.reshape(values, cut);
+    all = out.reshape(pad(out, all, fill, Dims(box.size(), 0), high), {{total}});
+    // A box may reach beyond the buffer, where it is empty.
+    return pad(out, all, fill, {{offset}}, {{flat - offset - total}});
+  };
+  const Ref inside = spread(out.constant({DType::pred, nest.sizes}, 1));
+  const Ref written = out.select(inside, spread(permuted), out.reshape(x, {{flat}}));
+  return out.reshape(written, x.type.dims);
 }
 
 Ref as_strided_scatter(Emitter& out, const Node& node, const Ref& x, const Ref& update) {
-  if (count_elements(update.type.dims) == 0) return x;
+  const DimsRef dims = update.type.dims, strides = DimsRef(node.ints).subspan(1);
+  if (count_elements(dims) == 0) return x;
+  const Nest nest = nest_of(dims, strides);
+  bool repeats = false;  // Several elements go to one place: the last one stays.
+  for (size_t d = 0; d < dims.size(); ++d) repeats = repeats || (dims[d] > 1 && strides[d] == 0);
+  if (nest.regular && !repeats && !nest.dims.empty()) {
+    return regular_scatter(out, nest, node.ints[0], x, update);
+  }
   const int64_t flat = count_elements(x.type.dims);
-  const Ref indices = strided_indices(out, update.type.dims, DimsRef(node.ints).subspan(1),
-                                      node.ints[0], flat);
+  const Ref indices = strided_indices(out, dims, strides, node.ints[0], flat);
   const Ref written = scatter_op(out, ScatterKind::Set, out.reshape(x, {{flat}}), indices, update,
                                  {{0}}, 0);
   return out.reshape(written, x.type.dims);

@@ -360,7 +360,17 @@ void add_views(Samples& s) {
                 b.reverse(v[0], {{0, 2}}),
                 b.pad(v[0], b.like(v[0], 1), {{1, -1, 0}}, {{0, 2, -1}}, {{0, 1, 2}}),
                 b.as_strided(v[0], {{3, 2, 2}}, {{1, 7, 0}}, 2),
-                b.as_strided_scatter(v[0], v[1], {{12, 1, 3}}, 1)};
+                b.as_strided(v[0], {{2, 3}}, {{1, 8}}, 3),
+                b.as_strided(v[0], {{4, 2, 1, 3}}, {{6, 0, 5, 2}}, 1),
+                b.as_strided(v[0], {{2}}, {{0}}, 23),
+                b.as_strided(v[0], {{6, 4}}, {{1, 6}}, 0),
+                b.as_strided(v[0], {{3, 3}}, {{2, 3}}, 1),
+                b.as_strided_scatter(v[0], v[1], {{12, 1, 3}}, 1),
+                b.as_strided_scatter(v[0], v[1], {{1, 7, 2}}, 5),
+                b.as_strided_scatter(v[0], v[1], {{3, 0, 6}}, 2),
+                b.as_strided_scatter(v[0], v[1], {{0, 0, 6}}, 2),
+                b.as_strided_scatter(v[0], b.slice_dim(v[1], 2, 0, 1), {{0, 0, 6}}, 2),
+                b.as_strided_scatter(v[1], b.reshape(v[1], {{4, 2}}), {{1, 4}}, 0)};
           });
   }
   s.add("dynamic_update_slice",
