@@ -175,6 +175,29 @@ Resize resize_of(const OpCall& call, Method method, size_t next, int64_t input, 
   return {input, output, align, scale};
 }
 
+// The CPU resamples images of u8 in fixed point: weights of at most 15 bits, a rounding after every
+// dim. Products and sums of these are exact in f32.
+Taps fixed_point(const Taps& taps) {
+  double largest = 0;
+  for (int64_t i = 0; i < taps.output_size(); ++i) {
+    for (const Taps::Tap& tap : taps.of(i)) largest = std::max(largest, tap.weight);
+  }
+  int bits = 0;
+  while (bits < 22 && 0.5 + largest * std::ldexp(1.0, bits + 1) < 32768.0) ++bits;
+  Taps result(taps.input_size(), taps.output_size());
+  for (int64_t i = 0; i < taps.output_size(); ++i) {
+    for (const Taps::Tap& tap : taps.of(i)) {
+      result.add(i, tap.source, std::ldexp(std::round(std::ldexp(tap.weight, bits)), -bits));
+    }
+  }
+  return result;
+}
+
+Value rounded(Builder& b, Value y) {
+  y = b.floor(b.add(y, b.like(y, 0.5)));
+  return b.min(b.max(y, b.zeros(y.dtype())), b.like(y, 255));
+}
+
 template <Method method>
 Values upsample(Builder& b, const OpCall& call) {
   const Value x = call.tensor(0);
@@ -182,19 +205,17 @@ Values upsample(Builder& b, const OpCall& call) {
   const Dims output = call.ints(1);
   const size_t n = output.size();
   const bool picks = !has_align_corners(method);
-  // Integers (images as u8) are resampled in f32 and rounded.
   Value y = picks ? x : b.convert(x, is_integer(dtype) ? DType::f32 : opmath(dtype));
   if (x.count() == 0) return {b.zeros(dtype, call.result().dims)};
   for (size_t k = n; k-- > 0;) {
     const int64_t dim = x.rank() - static_cast<int64_t>(n - k);
     const Resize r = resize_of(call, method, 2, x.dim(dim), output[k], k);
     if (picks && r.input == r.output && r.given_scale == 0) continue;
-    y = apply_taps(b, y, dim, taps_of(r, method, dtype));
-  }
-  if (!picks && is_integer(dtype)) {
-    y = b.unary(hlo::Op::RoundNearestEven, y);
-    if (dtype == DType::u8) {
-      y = b.min(b.max(y, b.zeros(DType::f32)), b.constant(DType::f32, 255));
+    const Taps taps = taps_of(r, method, dtype);
+    if (picks || !is_integer(dtype)) {
+      y = apply_taps(b, y, dim, taps);
+    } else if (r.input != r.output) {
+      y = rounded(b, apply_taps(b, y, dim, fixed_point(taps)));
     }
   }
   return {b.convert(y, dtype)};
