@@ -70,6 +70,36 @@ class TestCall {
     call_.arguments.back().numbers.push_back(n);
     return *this;
   }
+  /// A Scalar of kind i64.
+  TestCall& whole(int64_t value) {
+    add(Argument::Kind::Scalar);
+    Number n;
+    n.integer = value;
+    call_.arguments.back().numbers.push_back(n);
+    return *this;
+  }
+  /// A Python float in the place of a tensor.
+  TestCall& wrapped(double value) {
+    tensor(array(DType::f64, {}, {value}));
+    call_.arguments.back().tensors[0].wrapped_number = true;
+    call_.arguments.back().tensors[0].host_scalar = true;
+    return *this;
+  }
+  TestCall& type(DType dtype) {
+    add(Argument::Kind::Type);
+    call_.arguments.back().dtype = dtype;
+    return *this;
+  }
+  /// Layout, device, pin_memory, memory_format.
+  TestCall& ignored(size_t count = 1) {
+    for (size_t k = 0; k < count; ++k) add(Argument::Kind::Ignored);
+    return *this;
+  }
+  /// The last result overwrites this argument.
+  TestCall& overwrites(int32_t argument) {
+    call_.results.back().alias_argument = argument;
+    return *this;
+  }
   TestCall& integer(int64_t value) { return add(Argument::Kind::Int, Dims{value}); }
   TestCall& ints(Dims values) { return add(Argument::Kind::IntList, std::move(values)); }
   TestCall& flag(bool value) { return add(Argument::Kind::Bool, Dims{value}); }
@@ -104,6 +134,10 @@ class TestCall {
     }
     std::vector<std::complex<double>> scalars;
     for (const InputSource& source : made.scalars) {
+      if (source.kind == InputSource::Kind::HostScalar) {
+        scalars.push_back(numbers(data_[static_cast<size_t>(source.argument)][0])[0]);
+        continue;
+      }
       const bool number = source.kind == InputSource::Kind::Number;
       scalars.push_back(number ? call_.arguments[static_cast<size_t>(source.argument)]
                                      .numbers[static_cast<size_t>(source.member)]
