@@ -1,0 +1,152 @@
+#include "neuron/compiler/cpu/cpu_compiler.h"
+
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "neuron/base/error.h"
+#include "neuron/compiler/cpu/kernel_counters.h"
+#include "neuron/compiler/cpu/plan.h"
+
+namespace neuron::compiler::cpu {
+
+namespace {
+
+/// Kernels whose code some NEFF of this process carried already. Thread-safe.
+class Shipped {
+ public:
+  bool contains(const Hash128& hash) {
+    std::shared_lock lock(mutex_);
+    return hashes_.contains(hash);
+  }
+  void add(const Hash128& hash) {
+    std::unique_lock lock(mutex_);
+    hashes_.insert(hash);
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  std::unordered_set<Hash128, Hash128Hasher> hashes_;
+};
+
+Shipped& shipped() {
+  static Shipped* all = new Shipped;  // Outlives every thread that compiles.
+  return *all;
+}
+
+/// Numbers of a program's kernels by hash.
+class KernelNumbers {
+ public:
+  /// The number of `hash`, and whether it is new.
+  std::pair<uint32_t, bool> of(const Hash128& hash, std::vector<neff::KernelCode>& kernels) {
+    if (kernels.size() < 16) {
+      for (size_t k = 0; k < kernels.size(); ++k) {
+        if (kernels[k].hash == hash) return {static_cast<uint32_t>(k), false};
+      }
+    } else {
+      if (map_.empty()) {
+        for (size_t k = 0; k < kernels.size(); ++k) map_[kernels[k].hash] = static_cast<uint32_t>(k);
+      }
+      auto [at, inserted] = map_.try_emplace(hash, static_cast<uint32_t>(kernels.size()));
+      if (!inserted) return {at->second, false};
+    }
+    kernels.push_back({hash, {}});
+    return {static_cast<uint32_t>(kernels.size() - 1), true};
+  }
+
+ private:
+  std::unordered_map<Hash128, uint32_t, Hash128Hasher> map_;
+};
+
+const bool registered = register_compiler("cpu", [](std::string_view target) {
+  return std::unique_ptr<Compiler>(new CpuCompiler(target));
+});
+
+}  // namespace
+
+neff::Program CpuCompiler::compile_program(const hlo::Module& module, bool self_contained) {
+  Plan plan = make_plan(module);
+  neff::Program program;
+  program.target = target_;
+  program.cpu_features = host_features();
+  for (const hlo::Parameter& p : module.parameters()) {
+    program.parameters.push_back(
+        {p.type.dtype, p.type.dims,
+         storage_extent(p.type.dims, p.strides) * static_cast<int64_t>(size_of(p.type.dtype)), -1});
+  }
+  for (const hlo::Result& r : module.results()) {
+    const hlo::Type& type = module.node(r.value).type;
+    program.results.push_back(
+        {type.dtype, type.dims,
+         storage_extent(type.dims, r.strides) * static_cast<int64_t>(size_of(type.dtype)),
+         r.alias});
+  }
+  program.scalar_count = static_cast<uint32_t>(module.scalars().size());
+  program.arena_bytes = plan.arena_bytes;
+  program.constants = std::move(plan.constants);
+  program.steps.reserve(plan.steps.size());
+
+  KernelNumbers numbers;
+  std::vector<const LoopNest*> missing;
+  std::vector<uint32_t> missing_number;
+  uint64_t known = 0;
+  for (PlannedStep& planned : plan.steps) {
+    if (!planned.library && iterations_of(planned.nest) == 0) continue;
+    neff::Step& step = program.steps.emplace_back();
+    step.work = planned.work;
+    step.parallel_group = planned.parallel_group;
+    if (planned.library) {
+      step.kind = neff::Step::Kind::Library;
+      step.library = std::move(planned.call);
+      continue;
+    }
+    planned.nest.status_value = static_cast<int64_t>(program.steps.size());
+    step.kernel.extent = iterations_of(planned.nest);
+    step.kernel.grain = planned.grain;
+    step.kernel.args = arguments_of(planned.nest);
+    step.kernel.pointers = std::move(planned.pointers);
+    const Hash128 hash = key_of(planned.nest);
+    const auto [number, is_new] = numbers.of(hash, program.kernels);
+    step.kernel.kernel = number;
+    if (!is_new) continue;
+    if (!self_contained && shipped().contains(hash)) {
+      ++known;
+      continue;
+    }
+    missing.push_back(&planned.nest);
+    missing_number.push_back(number);
+  }
+  known_hits_.fetch_add(known, std::memory_order_relaxed);
+  if (!missing.empty()) {
+    const std::vector<KernelCache::Kernel> made = kernel_cache().get(missing);
+    for (size_t k = 0; k < made.size(); ++k) {
+      NEURON_ASSERT(made[k].hash == program.kernels[missing_number[k]].hash,
+                    "the kernel cache answered in another order");
+      program.kernels[missing_number[k]].object = *made[k].object;
+      shipped().add(made[k].hash);
+    }
+  }
+  programs_.fetch_add(1, std::memory_order_relaxed);
+  return program;
+}
+
+std::vector<std::byte> CpuCompiler::compile(const hlo::Module& module) {
+  return neff::write_neff(compile_program(module, true));
+}
+
+std::vector<std::byte> CpuCompiler::compile_for_process(const hlo::Module& module) {
+  return neff::write_neff(compile_program(module, false));
+}
+
+CompilerStats CpuCompiler::stats() const {
+  const KernelCounters kernels = kernel_counters();
+  CompilerStats stats;
+  stats.programs = programs_.load(std::memory_order_relaxed);
+  stats.kernels = kernels.generated;
+  stats.kernel_hits = kernels.hits + known_hits_.load(std::memory_order_relaxed);
+  stats.disk_hits = kernels.disk_hits;
+  stats.disk_rebuilt = kernels.disk_rebuilt;
+  stats.kernel_seconds = kernels.seconds;
+  return stats;
+}
+
+}  // namespace neuron::compiler::cpu

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+
+#include "neuron/compiler/compiler.h"
+#include "neuron/neff/program.h"
+
+namespace neuron::compiler::cpu {
+
+/// Compiles for the simulator: fused loop nests as machine code of this host, and library steps.
+class CpuCompiler : public Compiler {
+ public:
+  explicit CpuCompiler(std::string_view target) : target_(target) {}
+
+  std::string_view name() const override { return "cpu"; }
+  std::vector<std::byte> compile(const hlo::Module& module) override;
+  std::vector<std::byte> compile_for_process(const hlo::Module& module) override;
+  CompilerStats stats() const override;
+
+  /// The program before it is written as a NEFF. With `self_contained` every kernel carries its
+  /// code; without, only those that no earlier program of this process carried.
+  neff::Program compile_program(const hlo::Module& module, bool self_contained);
+
+ private:
+  std::string target_;
+  std::atomic<uint64_t> programs_{0};
+  std::atomic<uint64_t> known_hits_{0};
+};
+
+}  // namespace neuron::compiler::cpu

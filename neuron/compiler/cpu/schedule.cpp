@@ -1,0 +1,326 @@
+#include "neuron/compiler/cpu/schedule.h"
+
+#include <algorithm>
+#include <queue>
+
+#include "neuron/base/error.h"
+
+namespace neuron::compiler::cpu {
+
+using neff::BufferRef;
+
+namespace {
+
+template <typename Body>
+void for_each_buffer(PlannedStep& step, Body&& body) {
+  for (BufferRef& ref : step.pointers) body(ref);
+  for (neff::LibraryTensor& t : step.call.inputs) body(t.buffer);
+  for (neff::LibraryTensor& t : step.call.outputs) body(t.buffer);
+}
+
+/// Steps that write a place, as linked lists.
+struct Writers {
+  std::vector<int32_t> head, next;
+  std::vector<int32_t> step;
+  void add(uint32_t place, int32_t s) {
+    if (place >= head.size()) head.resize(place + 1, -1);
+    step.push_back(s);
+    next.push_back(head[place]);
+    head[place] = static_cast<int32_t>(step.size() - 1);
+  }
+  int32_t first(uint32_t place) const { return place < head.size() ? head[place] : -1; }
+};
+
+struct Graph {
+  std::vector<std::pair<int32_t, int32_t>> edges;  // before, after
+  void add(int32_t before, int32_t after) {
+    if (before != after) edges.push_back({before, after});
+  }
+};
+
+/// Stable topological order by rank; false if there is a cycle.
+bool order_steps(std::span<const PlannedStep> steps, const Graph& graph,
+                 std::vector<int32_t>* order) {
+  const size_t n = steps.size();
+  std::vector<int32_t> waiting(n, 0), begin(n + 1, 0), targets(graph.edges.size());
+  for (auto [before, after] : graph.edges) {
+    ++begin[static_cast<size_t>(before) + 1];
+    ++waiting[static_cast<size_t>(after)];
+  }
+  for (size_t i = 0; i < n; ++i) begin[i + 1] += begin[i];
+  std::vector<int32_t> fill(begin.begin(), begin.end() - 1);
+  for (auto [before, after] : graph.edges) {
+    targets[static_cast<size_t>(fill[static_cast<size_t>(before)]++)] = after;
+  }
+  using Item = std::pair<int64_t, int32_t>;
+  std::priority_queue<Item, std::vector<Item>, std::greater<>> ready;
+  for (size_t i = 0; i < n; ++i) {
+    if (waiting[i] == 0) ready.push({steps[i].rank, static_cast<int32_t>(i)});
+  }
+  order->clear();
+  while (!ready.empty()) {
+    const int32_t s = ready.top().second;
+    ready.pop();
+    order->push_back(s);
+    for (int32_t e = begin[static_cast<size_t>(s)]; e < begin[static_cast<size_t>(s) + 1]; ++e) {
+      const int32_t t = targets[static_cast<size_t>(e)];
+      if (--waiting[static_cast<size_t>(t)] == 0) {
+        ready.push({steps[static_cast<size_t>(t)].rank, t});
+      }
+    }
+  }
+  return order->size() == n;
+}
+
+/// Sends result r through the arena and copies it at the end.
+void redirect(Fusion& f, NestBuilder& builder, Plan* plan, uint32_t r) {
+  const hlo::Module& module = f.module();
+  const auto place = static_cast<uint32_t>(module.size() + r);
+  for (PlannedStep& step : plan->steps) {
+    if (step.last) continue;
+    for_each_buffer(step, [&](BufferRef& ref) {
+      if (ref.kind == BufferRef::Kind::Result && ref.index == r) {
+        ref.kind = BufferRef::Kind::Arena;
+        ref.index = place;
+      }
+    });
+  }
+  const hlo::Result& result = module.results()[r];
+  const hlo::Type& type = module.node(result.value).type;
+  if (count_elements(type.dims) == 0) return;
+  PlannedStep copy = builder.build_copy(type.dtype, type.dims, result.strides,
+                                        {BufferRef::Kind::Arena, place, 0}, result.strides,
+                                        {BufferRef::Kind::Result, r, 0});
+  copy.last = true;
+  copy.rank = static_cast<int64_t>(place) + static_cast<int64_t>(module.results().size());
+  plan->steps.push_back(std::move(copy));
+}
+
+}  // namespace
+
+void schedule(Fusion& f, NestBuilder& builder, Plan* plan) {
+  const hlo::Module& module = f.module();
+  std::vector<PlannedStep>& steps = plan->steps;
+  const auto results = static_cast<uint32_t>(module.results().size());
+
+  // Which aliased results may be written in place?
+  SmallVector<uint8_t, 16> direct(results), redirected(results);
+  bool aliased = false;
+  for (uint32_t r = 0; r < results; ++r) {
+    const hlo::Result& result = module.results()[r];
+    if (result.staged) {
+      redirected[r] = 1;
+    } else if (result.alias >= 0) {
+      direct[r] = 1;
+      aliased = true;
+      for (uint32_t q = 0; q < r; ++q) {
+        if (module.results()[q].alias == result.alias) redirected[r] = redirected[q] = 1;
+      }
+    }
+  }
+  for (const PlannedStep& step : steps) {
+    for (uint32_t r : step.unsafe) redirected[r] = 1;
+  }
+
+  Writers writers;
+  for (size_t s = 0; s < steps.size(); ++s) {
+    for (uint32_t place : steps[s].writes) writers.add(place, static_cast<int32_t>(s));
+  }
+  Graph graph;
+  for (size_t s = 0; s < steps.size(); ++s) {
+    if (steps[s].after >= 0) graph.add(steps[s].after, static_cast<int32_t>(s));
+    for (uint32_t place : steps[s].reads) {
+      for (int32_t w = writers.first(place); w >= 0; w = writers.next[static_cast<size_t>(w)]) {
+        graph.add(writers.step[static_cast<size_t>(w)], static_cast<int32_t>(s));
+      }
+    }
+  }
+  std::vector<int32_t> order;
+  if (aliased) {
+    // Whoever reads the parameter comes before whoever overwrites it.
+    Graph strict = graph;
+    for (uint32_t r = 0; r < results; ++r) {
+      if (direct[r] == 0 || redirected[r] != 0) continue;
+      const ValueId parameter =
+          module.parameters()[static_cast<size_t>(module.results()[r].alias)].value;
+      SmallVector<int32_t, 8> writing, reading;
+      for (size_t s = 0; s < steps.size(); ++s) {
+        bool writes = false;
+        for_each_buffer(steps[s], [&](BufferRef& ref) {
+          writes = writes || (ref.kind == BufferRef::Kind::Result && ref.index == r);
+        });
+        // A step that reads the result's buffer again is not a writer.
+        bool listed = false;
+        for (uint32_t place : steps[s].writes) {
+          const Home& home = f.home(place);
+          listed = listed || (home.valid && home.kind == BufferRef::Kind::Result && home.index == r);
+        }
+        if (writes && listed) writing.push_back(static_cast<int32_t>(s));
+        for (uint32_t place : steps[s].reads) {
+          if (place == parameter) reading.push_back(static_cast<int32_t>(s));
+        }
+      }
+      for (int32_t reader : reading) {
+        bool also_writes = false;
+        for (int32_t writer : writing) {
+          also_writes = also_writes || reader == writer;
+          strict.add(reader, writer);
+        }
+        // One of several writers would find the other's elements.
+        if (also_writes && writing.size() > 1) redirected[r] = 1;
+      }
+    }
+    if (!order_steps(steps, strict, &order)) {
+      for (uint32_t r = 0; r < results; ++r) {
+        if (direct[r] != 0) redirected[r] = 1;
+      }
+      order.clear();
+    }
+  }
+  if (order.empty() && !order_steps(steps, graph, &order)) {
+    NEURON_ASSERT(false, "fusion made steps that wait for each other");
+  }
+  std::vector<PlannedStep> sorted;
+  sorted.reserve(steps.size() + results);
+  for (int32_t s : order) sorted.push_back(std::move(steps[static_cast<size_t>(s)]));
+  steps = std::move(sorted);
+  for (uint32_t r = 0; r < results; ++r) {
+    if (redirected[r] != 0) redirect(f, builder, plan, r);
+  }
+
+  // Runs of steps that do not depend on each other.
+  const size_t places = module.size() + results;
+  std::vector<int32_t> written(places, -1), read(places, -1);
+  size_t begin = 0;
+  int32_t next_group = 0;
+  auto close = [&](size_t end) {
+    if (end - begin >= 2) {
+      for (size_t s = begin; s < end; ++s) steps[s].parallel_group = next_group;
+      ++next_group;
+    }
+    begin = end;
+  };
+  for (size_t s = 0; s < steps.size(); ++s) {
+    bool depends = steps[s].after >= 0 || (s > 0 && steps[s].last != steps[s - 1].last);
+    for (uint32_t place : steps[s].reads) {
+      depends = depends || (place < places && written[place] >= static_cast<int32_t>(begin));
+    }
+    for_each_buffer(steps[s], [&](BufferRef& ref) {
+      if (ref.kind == BufferRef::Kind::Result && module.results()[ref.index].alias >= 0) {
+        const ValueId p =
+            module.parameters()[static_cast<size_t>(module.results()[ref.index].alias)].value;
+        depends = depends || read[p] >= static_cast<int32_t>(begin);
+      }
+    });
+    if (depends) close(s);
+    for (uint32_t place : steps[s].reads) {
+      if (place < places) read[place] = static_cast<int32_t>(s);
+    }
+    for (uint32_t place : steps[s].writes) {
+      if (place < places) written[place] = static_cast<int32_t>(s);
+    }
+  }
+  close(steps.size());
+}
+
+int64_t plan_memory(const Fusion& f, Plan* plan) {
+  constexpr int64_t kLine = 64;
+  struct Block {
+    int64_t bytes = 0;
+    int32_t first = -1, last = -1;
+    int64_t offset = 0;
+  };
+  std::vector<uint32_t> order;  // Places by first use.
+  std::vector<Block> blocks;
+  // Steps of one parallel group count as one moment.
+  std::vector<PlannedStep>& steps = plan->steps;
+  std::vector<int32_t> end_of(steps.size());
+  std::vector<int32_t> start_of(steps.size());
+  bool any = false;
+  for (size_t s = 0; s < steps.size(); ++s) {
+    const bool joined = s > 0 && steps[s].parallel_group >= 0 &&
+                        steps[s].parallel_group == steps[s - 1].parallel_group;
+    start_of[s] = joined ? start_of[s - 1] : static_cast<int32_t>(s);
+    for_each_buffer(steps[s], [&](BufferRef& ref) {
+      if (ref.kind != BufferRef::Kind::Arena) return;
+      any = true;
+      if (ref.index >= blocks.size()) blocks.resize(ref.index + 1);
+      Block& block = blocks[ref.index];
+      if (block.first < 0) {
+        block.first = start_of[s];
+        block.bytes = (f.place_bytes(ref.index) + kLine - 1) / kLine * kLine;
+        order.push_back(ref.index);
+      }
+      block.last = start_of[s];
+    });
+  }
+  if (!any) return 0;
+  // In order of time: free what ended before, then take the smallest hole that fits.
+  struct Hole {
+    int64_t offset, bytes;
+  };
+  std::vector<Hole> holes;
+  std::vector<uint32_t> live;
+  int64_t top = 0;
+  auto release = [&](const Block& block) {
+    if (block.bytes == 0) return;
+    size_t at = 0;
+    while (at < holes.size() && holes[at].offset < block.offset) ++at;
+    holes.insert(holes.begin() + static_cast<ptrdiff_t>(at), {block.offset, block.bytes});
+    if (at + 1 < holes.size() && holes[at].offset + holes[at].bytes == holes[at + 1].offset) {
+      holes[at].bytes += holes[at + 1].bytes;
+      holes.erase(holes.begin() + static_cast<ptrdiff_t>(at) + 1);
+    }
+    if (at > 0 && holes[at - 1].offset + holes[at - 1].bytes == holes[at].offset) {
+      holes[at - 1].bytes += holes[at].bytes;
+      holes.erase(holes.begin() + static_cast<ptrdiff_t>(at));
+    }
+  };
+  int32_t now = -1;
+  for (uint32_t place : order) {
+    Block& block = blocks[place];
+    if (block.first != now) {
+      now = block.first;
+      size_t kept = 0;
+      for (uint32_t other : live) {
+        if (blocks[other].last < now) {
+          release(blocks[other]);
+        } else {
+          live[kept++] = other;
+        }
+      }
+      live.resize(kept);
+    }
+    size_t best = holes.size();
+    for (size_t h = 0; h < holes.size(); ++h) {
+      if (holes[h].bytes >= block.bytes &&
+          (best == holes.size() || holes[h].bytes < holes[best].bytes)) {
+        best = h;
+      }
+    }
+    if (best < holes.size()) {
+      block.offset = holes[best].offset;
+      holes[best].offset += block.bytes;
+      holes[best].bytes -= block.bytes;
+      if (holes[best].bytes == 0) holes.erase(holes.begin() + static_cast<ptrdiff_t>(best));
+    } else if (!holes.empty() && holes.back().offset + holes.back().bytes == top) {
+      block.offset = holes.back().offset;
+      top = block.offset + block.bytes;
+      holes.pop_back();
+    } else {
+      block.offset = top;
+      top += block.bytes;
+    }
+    live.push_back(place);
+  }
+  for (PlannedStep& step : steps) {
+    for_each_buffer(step, [&](BufferRef& ref) {
+      if (ref.kind != BufferRef::Kind::Arena) return;
+      ref.offset += blocks[ref.index].offset;
+      ref.index = 0;
+    });
+  }
+  return top;
+}
+
+}  // namespace neuron::compiler::cpu
