@@ -408,6 +408,32 @@ Values glu_jvp(Builder& b, const OpCall& call) {
   const Value bend = b.mul(b.sub(b.like(open, 1), open), d_gate);
   return NEURON_ROUNDED(of, b.add(b.mul(d_value, open), b.mul(of.x, bend)));
 }
+// The derivative of glu_backward along (dgrad_glu, dx).
+Values glu_backward_jvp(Builder& b, const OpCall& call) {
+  // grad_x (unused: computed anew), grad_glu, x, dgrad_glu, dx
+  const DType common = result_type(call, {0, 1, 2, 3, 4});
+  const Value grad = math_operand(call, 1, common), x = math_operand(call, 2, common);
+  const Value d_grad = math_operand(call, 3, common), dx = math_operand(call, 4, common);
+  const int64_t dim = call.dim(5, x.rank());
+  const auto [value, gate] = split_in_two(b, x, dim);
+  const auto [d_value, d_gate] = split_in_two(b, dx, dim);
+  const Value one = b.like(x, 1);
+  const Value open = b.logistic(gate);
+  const Value slope = b.mul(open, b.sub(one, open));
+  const Value d_open = b.mul(slope, d_gate);
+  // d(s(g) (1 - s(g))) = slope * (1 - 2 s(g)) * dg
+  const Value d_slope = b.mul(d_open, b.sub(one, b.mul(b.like(x, 2), open)));
+  const Value first = b.add(b.mul(d_grad, open), b.mul(grad, d_open));
+  const Value second = b.add(
+      b.mul(b.add(b.mul(d_grad, value), b.mul(grad, d_value)), slope),
+      b.mul(b.mul(grad, value), d_slope));
+  const Value parts[] = {b.convert(first, common), b.convert(second, common)};
+  return {b.concatenate(parts, dim)};
+}
+NEURON_LOWERING(
+    "aten::glu_backward_jvp(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor dgrad_glu, Tensor dx, "
+    "int dim) -> Tensor",
+    glu_backward_jvp);
 NEURON_LOWERING("aten::glu_jvp(Tensor glu, Tensor x, Tensor dx, int dim) -> Tensor", glu_jvp);
 
 }  // namespace

@@ -196,28 +196,8 @@ NEURON_LOWERING(
 NEURON_LOWERING("aten::_foreach_zero(Tensor[] self) -> Tensor[] self_out",
                 (foreach<"aten::zero", "L0">));
 
-// sum(|x|^p): the norm before its root.
-Values foreach_power_sum(Builder& b, const OpCall& call) {
-  const double p = call.number(1);
-  Values results;
-  for (const Value& x : call.tensors(0)) {
-    const DType out = real_of(call.dtype(2, x.dtype()));
-    const Value wide =
-        b.convert(is_complex(x.dtype()) ? b.abs(x) : b.convert(x, out), opmath(out));
-    const Value size = b.abs(wide);
-    const Value power = p == 1.0   ? size
-                        : p == 2.0 ? b.mul(wide, wide)
-                                   : b.pow(size, b.like(size, p));
-    Dims dims;
-    for (int64_t i = 0; i < x.rank(); ++i) dims.push_back(i);
-    results.push_back(b.convert(b.sum(power, dims), out));
-  }
-  return results;
-}
-NEURON_LOWERING(
-    "aten::_foreach_powsum.Scalar(Tensor[] self, Scalar ord=2, ScalarType? dtype=None) -> "
-    "Tensor[]",
-    foreach_power_sum);
+NEURON_FOREACH("powsum.Scalar(Tensor[] self, Scalar ord=2, ScalarType? dtype=None)",
+               "linalg__powsum", "L0W1----W2");
 
 }  // namespace
 }  // namespace neuron::lowering

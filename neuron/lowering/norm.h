@@ -8,4 +8,7 @@ namespace neuron::lowering {
 /// argument `order` (None: 2), read at compile time.
 Value vector_norm(const OpCall& call, Value x, int order, DimsRef dims, bool keep);
 
+/// The sum of |x|^p: such a norm before its root.
+Value power_sum(const OpCall& call, Value x, int order, DimsRef dims, bool keep);
+
 }  // namespace neuron::lowering

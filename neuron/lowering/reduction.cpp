@@ -329,6 +329,17 @@ NEURON_LOWERING(
     "ScalarType dtype) -> Tensor",
     norm_dims);
 
+Values linalg_power_sum(Builder& b, const OpCall& call) {
+  Value x = call.tensor(0);
+  const DType out = real_of(call.dtype(4, x.dtype()));
+  if (!is_complex(x.dtype())) x = b.convert(x, out);
+  return {b.convert(power_sum(call, x, 1, call.dims(2, x.rank()), call.flag(3)), out)};
+}
+NEURON_LOWERING(
+    "aten::linalg__powsum(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, "
+    "ScalarType? dtype=None) -> Tensor",
+    linalg_power_sum);
+
 Values dist(Builder& b, const OpCall& call) {
   const auto [x, y, common] = binary_operands(call, 0, 1);
   const Value gap = b.sub(x, y);
@@ -391,6 +402,18 @@ Value vector_norm(const OpCall& call, Value x, int order, DimsRef dims, bool kee
   }
   const Value power = b.sum(b.pow(size, b.like(size, p)), dims, keep);
   return b.pow(power, b.like(power, 1.0 / p));
+}
+
+Value power_sum(const OpCall& call, Value x, int order, DimsRef dims, bool keep) {
+  Builder& b = call.builder();
+  const double p = call.number(static_cast<size_t>(order));
+  if (is_complex(x.dtype())) x = b.abs(x);
+  x = b.convert(x, opmath(x.dtype()));
+  const Value size = b.abs(x);
+  const Value power = p == 1.0   ? size
+                      : p == 2.0 ? b.mul(x, x)
+                                 : b.pow(size, b.like(size, p));
+  return b.sum(power, dims, keep);
 }
 
 }  // namespace neuron::lowering

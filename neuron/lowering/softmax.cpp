@@ -113,5 +113,19 @@ NEURON_LOWERING(
     "Tensor",
     masked_softmax);
 
+// Hidden elements have an output of 0, and with it a gradient of 0.
+Values masked_softmax_backward(Builder& b, const OpCall& call) {
+  const Value output = call.tensor(1);
+  const int64_t last = output.rank() == 0 ? 0 : output.rank() - 1;
+  const auto [y, dim] = rows(b, output, call.has(3) ? call.dim(3, output.rank()) : last);
+  const Value grad = b.reshape(b.convert(call.tensor(0), y.dtype()), y.dims());
+  const Value weighted = b.mul(grad, y);
+  return {shaped(b, b.sub(weighted, b.mul(y, b.sum_keepdim(weighted, dim))), call)};
+}
+NEURON_LOWERING(
+    "aten::_masked_softmax_backward(Tensor grad_output, Tensor output, Tensor mask, int? dim=None) "
+    "-> Tensor",
+    masked_softmax_backward);
+
 }  // namespace
 }  // namespace neuron::lowering
