@@ -1,0 +1,167 @@
+#include <memory>
+
+#include "neuron/nrtsim/builtin_support.h"
+
+// neuron.dot: [b, m, k] x [b, k, n] -> [b, m, n], any strides. 16-bit and f32 products accumulate
+// in f32, f64 in f64, integers wrap. The result may have another dtype than the operands.
+namespace neuron::nrtsim {
+namespace {
+
+// A tile of the result is kept while blocks of k pass by.
+constexpr int64_t kTileM = 64;
+constexpr int64_t kTileN = 128;
+constexpr int64_t kTileK = 256;
+constexpr int64_t kMicroM = 4;
+constexpr int64_t kMicroN = 16;
+
+// c[4][16] += a[k][4] * b[k][16], all packed.
+template <typename T>
+[[gnu::always_inline]] inline void micro_body(const T* a, const T* b, int64_t k, T* c,
+                                              int64_t c_step) {
+  T sum[kMicroM][kMicroN];
+  for (int64_t i = 0; i < kMicroM; ++i) {
+    for (int64_t j = 0; j < kMicroN; ++j) sum[i][j] = T(0);
+  }
+  for (int64_t l = 0; l < k; ++l) {
+    for (int64_t i = 0; i < kMicroM; ++i) {
+      const T left = a[l * kMicroM + i];
+      for (int64_t j = 0; j < kMicroN; ++j) {
+        sum[i][j] = plus(sum[i][j], times(left, b[l * kMicroN + j]));
+      }
+    }
+  }
+  for (int64_t i = 0; i < kMicroM; ++i) {
+    for (int64_t j = 0; j < kMicroN; ++j) c[i * c_step + j] = plus(c[i * c_step + j], sum[i][j]);
+  }
+}
+
+// The hot case once more in wide registers, written out since the code above may not be compiled
+// for the host's CPU.
+#if defined(__x86_64__)
+typedef float Vec16 __attribute__((vector_size(64), aligned(64)));
+
+[[gnu::always_inline]] inline void micro_float_body(const float* a, const float* b, int64_t k,
+                                                    float* c, int64_t c_step) {
+  Vec16 sum[kMicroM] = {};
+  for (int64_t l = 0; l < k; ++l) {
+    const Vec16 right = *reinterpret_cast<const Vec16*>(b + l * kMicroN);
+    for (int64_t i = 0; i < kMicroM; ++i) sum[i] += a[l * kMicroM + i] * right;
+  }
+  for (int64_t i = 0; i < kMicroM; ++i) {
+    for (int64_t j = 0; j < kMicroN; ++j) c[i * c_step + j] += sum[i][j];
+  }
+}
+__attribute__((target("avx512f"))) void micro_avx512(const float* a, const float* b, int64_t k,
+                                                     float* c, int64_t c_step) {
+  micro_float_body(a, b, k, c, c_step);
+}
+__attribute__((target("avx2"))) void micro_avx2(const float* a, const float* b, int64_t k, float* c,
+                                                int64_t c_step) {
+  micro_float_body(a, b, k, c, c_step);
+}
+void micro_float(const float* a, const float* b, int64_t k, float* c, int64_t c_step) {
+  micro_body<float>(a, b, k, c, c_step);
+}
+using MicroFloat = void (*)(const float*, const float*, int64_t, float*, int64_t);
+const MicroFloat kMicroFloat = __builtin_cpu_supports("avx512f") ? micro_avx512
+                               : __builtin_cpu_supports("avx2")  ? micro_avx2
+                                                                 : micro_float;
+#endif
+
+template <typename T>
+void micro(const T* a, const T* b, int64_t k, T* c, int64_t c_step) {
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<T, float>) return kMicroFloat(a, b, k, c, c_step);
+#endif
+  micro_body<T>(a, b, k, c, c_step);
+}
+
+// Packs a [rows, k] block into panels of `width` rows, k-major, padded with zeros.
+template <typename T>
+void pack(const View& x, int64_t offset, int64_t rows, int64_t row_stride, int64_t k,
+          int64_t k_stride, int64_t width, T* to) {
+  Chunk<T> line;
+  for (int64_t first = 0; first < rows; first += width) {
+    const int64_t used = std::min(width, rows - first);
+    T* panel = to + first * k;
+    if (used < width) std::fill(panel, panel + k * width, T(0));
+    if (row_stride == 1) {
+      for (int64_t l = 0; l < k; ++l) {
+        load_chunk<T>(x.dtype, x.at(offset + first + l * k_stride), 1, used, panel + l * width);
+      }
+      continue;
+    }
+    for (int64_t r = 0; r < used; ++r) {
+      load_chunk<T>(x.dtype, x.at(offset + (first + r) * row_stride), k_stride, k, line.items);
+      for (int64_t l = 0; l < k; ++l) panel[l * width + r] = line.items[l];
+    }
+  }
+}
+
+template <typename T>
+struct Tiles {
+  alignas(64) T a[kTileM * kTileK];
+  alignas(64) T b[kTileN * kTileK];
+  alignas(64) T c[kTileM * kTileN];
+};
+static_assert(kTileK <= kChunk);
+
+template <typename T>
+void dot(const Call& call, const View& a, const View& b, const View& y) {
+  const int64_t batches = y.sizes[0], m = y.sizes[1], n = y.sizes[2], k = a.sizes[2];
+  const int64_t tiles_m = (m + kTileM - 1) / kTileM, tiles_n = (n + kTileN - 1) / kTileN;
+  // About 10 us of multiplying.
+  const int64_t tile_work = std::min(m, kTileM) * std::min(n, kTileN) * std::max<int64_t>(k, 1);
+  const int64_t grain = std::max<int64_t>(1, 200000 / tile_work);
+  call.parallel(batches * tiles_m * tiles_n, grain, [&](int64_t begin, int64_t end) {
+    const auto tiles = std::make_unique<Tiles<T>>();
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t batch = tile / (tiles_m * tiles_n);
+      const int64_t row = tile / tiles_n % tiles_m * kTileM, column = tile % tiles_n * kTileN;
+      const int64_t rows = std::min(kTileM, m - row), columns = std::min(kTileN, n - column);
+      std::fill(std::begin(tiles->c), std::end(tiles->c), T(0));
+      for (int64_t inner = 0; inner < k; inner += kTileK) {
+        const int64_t depth = std::min(kTileK, k - inner);
+        pack<T>(a, batch * a.strides[0] + row * a.strides[1] + inner * a.strides[2], rows,
+                a.strides[1], depth, a.strides[2], kMicroM, tiles->a);
+        pack<T>(b, batch * b.strides[0] + column * b.strides[2] + inner * b.strides[1], columns,
+                b.strides[2], depth, b.strides[1], kMicroN, tiles->b);
+        for (int64_t j = 0; j < columns; j += kMicroN) {
+          for (int64_t i = 0; i < rows; i += kMicroM) {
+            micro<T>(tiles->a + i * depth, tiles->b + j * depth, depth, tiles->c + i * kTileN + j,
+                     kTileN);
+          }
+        }
+      }
+      with_compute(y.dtype, [&](auto tag) {
+        using U = decltype(tag);
+        Chunk<U> line;
+        for (int64_t i = 0; i < rows; ++i) {
+          for (int64_t j = 0; j < columns; ++j) {
+            line.items[j] = convert<U>(tiles->c[i * kTileN + j]);
+          }
+          store_chunk<U>(y.dtype, line.items, columns,
+                         y.at(batch * y.strides[0] + (row + i) * y.strides[1] +
+                              column * y.strides[2]),
+                         y.strides[2]);
+        }
+      });
+    }
+  });
+}
+
+}  // namespace
+
+void run_dot(const Call& call) {
+  const View a = call.input(0), b = call.input(1), y = call.output();
+  NEURON_CHECK(a.rank() == 3 && b.rank() == 3 && y.rank() == 3 && a.dtype == b.dtype &&
+                   a.sizes[0] == y.sizes[0] && b.sizes[0] == y.sizes[0] &&
+                   a.sizes[1] == y.sizes[1] && b.sizes[2] == y.sizes[2] &&
+                   a.sizes[2] == b.sizes[1],
+               kInvalid, "operands ", to_string(a.dtype, a.sizes), " and ",
+               to_string(b.dtype, b.sizes), " do not give ", to_string(y.dtype, y.sizes));
+  if (y.count() == 0) return;
+  with_compute(a.dtype, [&](auto tag) { dot<decltype(tag)>(call, a, b, y); });
+}
+
+}  // namespace neuron::nrtsim
