@@ -15,6 +15,7 @@
 #include "neuron/nrt/handles.h"
 #include "neuron/nrt/loader.h"
 #include "neuron/nrt/status.h"
+#include "neuron/nrtsim/library.h"
 #include "neuron/runtime/executor.h"
 #include "neuron/runtime/runtime.h"
 #include "neuron/target/target.h"
@@ -87,19 +88,20 @@ class Instance {
 
   void add_kernel(const char* name, const void* kernel) {
     std::lock_guard lock(mutex_);
-    kernels_.emplace_back(name, kernel);
-    if (g_opened.load()) hand_over(name, kernel);
+    // Copied: callers register before the runtime is open, often from a temporary.
+    kernels_.emplace_back(name, *static_cast<const nrtsim_lib_kernel*>(kernel));
+    if (g_opened.load()) hand_over(name, kernels_.back().second);
   }
 
  private:
-  static void hand_over(const std::string& name, const void* kernel) {
+  static void hand_over(const std::string& name, const nrtsim_lib_kernel& kernel) {
     const nrt::Api& api = nrt::api();
     if (api.nrtsim_register_kernel == nullptr) return;
-    api.nrtsim_register_kernel(name.c_str(), static_cast<const nrtsim_lib_kernel*>(kernel));
+    api.nrtsim_register_kernel(name.c_str(), &kernel);
   }
 
   std::mutex mutex_;
-  std::vector<std::pair<std::string, const void*>> kernels_;
+  std::vector<std::pair<std::string, nrtsim_lib_kernel>> kernels_;
 };
 
 Instance& instance() {
