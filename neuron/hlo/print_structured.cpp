@@ -1,5 +1,5 @@
 // Decompositions of ops that move or combine elements: by StableHLO's gather, scatter, variadic
-// reduce, reduce_window, sort and rng_bit_generator.
+// reduce, reduce_window and sort; and of random bits.
 #include <algorithm>
 #include <limits>
 
@@ -345,19 +345,39 @@ Refs sort(Emitter& out, const Node& node, const Ref& x) {
                            region);
 }
 
+// Spelt out in integer arithmetic: the target's compiler has no Philox of its own, and no 64-bit
+// constants.
 Ref philox_word(Emitter& out, const Node& node, std::span<const Ref> operands) {
   const int64_t count = count_elements(node.type.dims);
   if (count == 0) return empty(out, node.type);
-  const Ref parts[] = {out.reshape(operands[0], {{1}}), out.reshape(operands[1], {{1}}),
-                       out.zeros({DType::u64, {1}})};
-  const Ref state[] = {out.concatenate(parts, 0)};
-  const Type types[] = {state[0].type, {DType::u32, {count * 4}}};
-  const Refs bits = out.generic_multi("rng_bit_generator", state, types,
-                                      "rng_algorithm = #stablehlo<rng_algorithm PHILOX>");
-  const int64_t word = node.ints[0];
-  const Ref blocks = out.reshape(bits[1], {{count, 4}});
-  const Ref words = out.slice(blocks, {{0, word}}, {{count, word + 1}}, {{1, 1}});
-  return out.reshape(words, node.type.dims);
+  const Type wide{DType::u64, {count}}, narrow{DType::u32, {count}};
+  const Ref shift = out.constant(wide, 32);
+  auto low = [&](const Ref& x) { return out.convert(x, DType::u32); };
+  auto high = [&](const Ref& x) { return low(out.same("shift_right_logical", {x, shift})); };
+  auto bit_xor = [&](const Ref& a, const Ref& b) { return out.same("xor", {a, b}); };
+
+  const Ref counter = out.add(out.broadcast(operands[1], {{count}}, {}), out.iota(wide, 0));
+  const Ref seed = out.broadcast(operands[0], {{count}}, {});
+  const Ref zero = out.zeros(narrow);
+  Ref c[4] = {low(counter), high(counter), zero, zero};
+  Ref k0 = low(seed), k1 = high(seed);
+  const Ref m0 = out.constant(wide, 0xD2511F53u), m1 = out.constant(wide, 0xCD9E8D57u);
+  const Ref w0 = out.constant(narrow, 0x9E3779B9u), w1 = out.constant(narrow, 0xBB67AE85u);
+  for (int round = 0; round < 10; ++round) {
+    const Ref p0 = out.mul(out.convert(c[0], DType::u64), m0);
+    const Ref p1 = out.mul(out.convert(c[2], DType::u64), m1);
+    const Ref first = bit_xor(bit_xor(high(p1), c[1]), k0);
+    const Ref third = bit_xor(bit_xor(high(p0), c[3]), k1);
+    c[0] = first;
+    c[1] = low(p1);
+    c[2] = third;
+    c[3] = low(p0);
+    if (round < 9) {
+      k0 = out.add(k0, w0);
+      k1 = out.add(k1, w1);
+    }
+  }
+  return out.reshape(c[node.ints[0]], node.type.dims);
 }
 
 }  // namespace
