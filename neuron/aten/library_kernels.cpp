@@ -73,7 +73,8 @@ at::Tensor tensor_of(const nrtsim_lib_tensor_t& description, void* data) {
 }
 
 void register_kernel(const char* name, const nrtsim_lib_kernel_t& kernel) {
-  runtime::register_library_kernel(name, &kernel);
+  // The runtime keeps the pointer until it opens the NRT library.
+  runtime::register_library_kernel(name, new nrtsim_lib_kernel_t(kernel));
 }
 
 namespace {

@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/MemoryFormat.h>
 
@@ -82,8 +83,7 @@ at::Tensor meta_like(const at::Tensor& t, c10::ScalarType dtype) {
 }
 
 at::Tensor wrapped(const c10::IValue& number) {
-  const c10::Scalar scalar = number.toScalar();
-  at::Tensor made = at::detail::empty_strided_meta({}, {}, scalar.type());
+  at::Tensor made = c10::scalar_to_tensor(number.toScalar());
   made.unsafeGetTensorImpl()->set_wrapped_number(true);
   return made;
 }
