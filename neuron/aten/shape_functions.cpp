@@ -598,19 +598,17 @@ bool adaptive_avg_pool2d_backward(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// [batch, heads, length, width], laid out so that merging the heads again costs nothing.
-void add_heads_last(c10::ScalarType dtype, int64_t batch, int64_t heads, int64_t length,
-                    int64_t width, Metadata& result) {
-  result.add(dtype, {batch, heads, length, width},
-             {heads * length * width, width, heads * width, 1});
-}
 bool attention(const Arguments& a, Metadata& result) {
   const at::Tensor &query = tensor(a, 0), &key = tensor(a, 1), &value = tensor(a, 2);
   if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4) return false;
-  add_heads_last(query.scalar_type(), query.size(0), query.size(1), query.size(2), value.size(3),
-                 result);
-  const c10::ScalarType sums = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  result.add(sums, {query.size(0), query.size(1), query.size(2)});
+  if (query.size(3) == value.size(3)) {
+    // Mostly a transposed view: merging the heads again then costs nothing.
+    add_like(query, query.scalar_type(), result);
+  } else {
+    result.add(query.scalar_type(),
+               {query.size(0), query.size(1), query.size(2), value.size(3)});
+  }
+  result.add(at::kFloat, {query.size(0), query.size(1), query.size(2)});
   result.add_undefined();  // cum_seq_q
   result.add_undefined();  // cum_seq_k
   result.add(at::kLong, {});  // philox_seed
@@ -625,10 +623,8 @@ bool attention_backward(const Arguments& a, Metadata& result) {
     const at::Tensor& of = tensor(a, k + 1);
     if (!mask[k].toBool() || !of.defined()) {
       result.add_undefined();
-    } else if (k < 3 && of.dim() == 4) {
-      add_heads_last(of.scalar_type(), of.size(0), of.size(1), of.size(2), of.size(3), result);
     } else {
-      result.add(of.scalar_type(), of.sizes());
+      add_like(of, of.scalar_type(), result);
     }
   }
   return true;
