@@ -57,7 +57,8 @@ uint32_t narrow_float(float value, Overflow overflow) {
   constexpr int bias = (1 << (exponent_bits - 1)) - 1;
   constexpr uint32_t exponent_mask = (1u << exponent_bits) - 1;
   constexpr uint32_t infinity = exponent_mask << mantissa_bits;
-  constexpr uint32_t largest = has_infinity ? infinity - 1 : (infinity | ((1u << mantissa_bits) - 2));
+  constexpr uint32_t largest =
+      has_infinity ? infinity - 1 : (infinity | ((1u << mantissa_bits) - 2));
   constexpr uint32_t nan = has_infinity ? infinity | (1u << (mantissa_bits - 1)) : largest + 1;
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 31) << (exponent_bits + mantissa_bits);

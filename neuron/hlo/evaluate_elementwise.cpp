@@ -362,9 +362,10 @@ Array evaluate_elementwise(const Node& node, Operands operands) {
                                     node.op == Op::Abs)) {
         if constexpr (is_complex_v<T>) {
           using Part = typename T::value_type;
-          store_at<Part>(result, i, node.op == Op::Real   ? a.real()
-                                    : node.op == Op::Imag ? a.imag()
-                                                          : static_cast<Part>(std::abs(Complex(a))));
+          store_at<Part>(result, i,
+                         node.op == Op::Real   ? a.real()
+                         : node.op == Op::Imag ? a.imag()
+                                               : static_cast<Part>(std::abs(Complex(a))));
         }
       } else {
         store_at<T>(result, i, unary(node.op, a));

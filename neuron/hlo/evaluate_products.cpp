@@ -51,9 +51,9 @@ Array dot_general(const Node& node, const Array& lhs, const Array& rhs) {
       const int64_t l = offset_of(index, left), r = offset_of(index, right);
       A total = A(0);
       for_each_index(inner, [&](const Dims& k, int64_t) {
-        total = plus<A>(total,
-                        times<A>(convert_number<A>(load_at<T>(lhs, l + offset_of(k, left_inner))),
-                                 convert_number<A>(load_at<T>(rhs, r + offset_of(k, right_inner)))));
+        total = plus<A>(
+            total, times<A>(convert_number<A>(load_at<T>(lhs, l + offset_of(k, left_inner))),
+                            convert_number<A>(load_at<T>(rhs, r + offset_of(k, right_inner)))));
       });
       store_total(result, linear, total);
     });
@@ -85,8 +85,8 @@ Array convolution(const Node& node, const Array& input, const Array& kernel) {
         int64_t at = batch * in_strides[0] + (group * depth + tap[0]) * in_strides[1];
         int64_t k = out * k_strides[0] + tap[0] * k_strides[1];
         for (size_t d = 0; d < n; ++d) {
-          const int64_t position = index[d + 2] * dims.stride[d] + tap[d + 1] * dims.rhs_dilation[d] -
-                                   dims.pad_low[d];
+          const int64_t position =
+              index[d + 2] * dims.stride[d] + tap[d + 1] * dims.rhs_dilation[d] - dims.pad_low[d];
           if (position < 0 || position % dims.lhs_dilation[d] != 0) return;
           const int64_t i = position / dims.lhs_dilation[d];
           if (i >= input.type.dims[d + 2]) return;

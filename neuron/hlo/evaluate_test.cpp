@@ -147,8 +147,9 @@ TEST(Evaluate, ViewsMoveElements) {
             (Numbers{1, 2, 9, 9, 9, 9, 4, 5, 9}));
   EXPECT_EQ(run({x}, [](Builder& h, Values& v) { return h.reverse(v[0], {{1}}); }),
             (Numbers{2, 1, 0, 5, 4, 3}));
-  EXPECT_EQ(run({x}, [](Builder& h, Values& v) { return h.as_strided(v[0], {{2, 2}}, {{1, 2}}, 1); }),
-            (Numbers{1, 3, 2, 4}));
+  EXPECT_EQ(
+      run({x}, [](Builder& h, Values& v) { return h.as_strided(v[0], {{2, 2}}, {{1, 2}}, 1); }),
+      (Numbers{1, 3, 2, 4}));
   EXPECT_EQ(run({x},
                 [](Builder& h, Values& v) {
                   const Value parts[] = {v[0], v[0]};
@@ -174,8 +175,8 @@ TEST(Evaluate, ScansAndWindows) {
   window.stride = {2};
   window.pad_low = {1};
   window.pad_high = {1};
-  EXPECT_EQ(run({x},
-                [&](Builder& h, Values& v) { return h.reduce_window(ReduceKind::Max, v[0], window); }),
+  EXPECT_EQ(run({x}, [&](Builder& h,
+                         Values& v) { return h.reduce_window(ReduceKind::Max, v[0], window); }),
             (Numbers{1, 3, 4}));
 }
 
@@ -208,7 +209,8 @@ TEST(Evaluate, PhiloxMatchesThePublishedVector) {
 
 TEST(Evaluate, SpecialFunctions) {
   auto at = [](Op op, double x) {
-    return run({array(DType::f64, {}, {x})}, [&](Builder& h, Values& v) { return h.unary(op, v[0]); })[0];
+    return run({array(DType::f64, {}, {x})},
+               [&](Builder& h, Values& v) { return h.unary(op, v[0]); })[0];
   };
   for (double y : {-3.0, -0.5, 1e-9, 0.3, 1.7, 4.5}) {
     EXPECT_NEAR(at(Op::ErfInv, std::erf(y)), y, 1e-7 * std::fabs(y)) << y;
@@ -249,7 +251,9 @@ TEST(FloatFormats, RoundTrip) {
   }
   for (uint32_t bits = 0; bits < 0x100; ++bits) {
     const auto b = static_cast<uint8_t>(bits);
-    if (!std::isnan(f8e4m3fn_to_float(b))) { EXPECT_EQ(float_to_f8e4m3fn(f8e4m3fn_to_float(b)), b); }
+    if (!std::isnan(f8e4m3fn_to_float(b))) {
+      EXPECT_EQ(float_to_f8e4m3fn(f8e4m3fn_to_float(b)), b);
+    }
     if (!std::isnan(f8e4m3_to_float(b))) { EXPECT_EQ(float_to_f8e4m3(f8e4m3_to_float(b)), b); }
     if (!std::isnan(f8e5m2_to_float(b))) { EXPECT_EQ(float_to_f8e5m2(f8e5m2_to_float(b)), b); }
   }

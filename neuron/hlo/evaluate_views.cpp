@@ -16,7 +16,8 @@ int64_t source_of(const Node& node, const Array& x, DimsRef strides, const Dims&
       }
       return offset;
     case Op::Transpose:
-      for (size_t d = 0; d < rank; ++d) offset += index[d] * strides[static_cast<size_t>(node.ints[d])];
+      for (size_t d = 0; d < rank; ++d)
+        offset += index[d] * strides[static_cast<size_t>(node.ints[d])];
       return offset;
     case Op::Slice:
       for (size_t d = 0; d < rank; ++d) {

@@ -20,7 +20,8 @@ class Cursor {
 
   template <typename... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at_), '\n');
+    const auto line =
+        1 + std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at_), '\n');
     raise(ErrorKind::kInvalid, "StableHLO text, line ", line, ": ", parts...);
   }
 

@@ -241,7 +241,8 @@ Ref Printer::print_plain(const Node& node, std::span<const Ref> operands) {
       for (size_t i = 2; i < same.size(); ++i) {
         mixed = mixed || same[i].type.dtype != same[2].type.dtype;
       }
-      for (size_t i = 2; mixed && i < same.size(); ++i) same[i] = main_.convert(same[i], DType::i64);
+      for (size_t i = 2; mixed && i < same.size(); ++i)
+        same[i] = main_.convert(same[i], DType::i64);
       return main_.generic(name, same, node.type);
     }
     case Op::Reduce:

@@ -71,7 +71,8 @@ Ref gather(Emitter& out, const Node& node, std::span<const Ref> operands) {
   Ref inside;
   for (size_t k = 0; k < dims.size(); ++k) {
     const Ref index = out.convert(indices[k], DType::i64);
-    const Ref high = out.like(index, static_cast<double>(x.type.dims[static_cast<size_t>(dims[k])]));
+    const Ref high =
+        out.like(index, static_cast<double>(x.type.dims[static_cast<size_t>(dims[k])]));
     const Ref fits = out.bit_and(out.compare(Direction::GE, index, out.like(index, 0)),
                                  out.compare(Direction::LT, index, high));
     inside = k == 0 ? fits : out.bit_and(inside, fits);

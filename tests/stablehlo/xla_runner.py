@@ -62,7 +62,11 @@ def run(text, inputs):
     options = xla_client.CompileOptions()
     # Otherwise a chain of bf16 ops may be computed in f32 throughout.
     options.env_option_overrides = [("xla_allow_excess_precision", False)]
-    options.executable_build_options.debug_options.xla_cpu_enable_fast_math = False
+    debug = options.executable_build_options.debug_options
+    debug.xla_cpu_enable_fast_math = False
+    # The modules are tiny and there are hundreds: compile time is all that counts.
+    debug.xla_backend_optimization_level = 0
+    debug.xla_llvm_disable_expensive_passes = True
     executable = device.client.compile_and_load(
         text.encode(), xla_client._xla.DeviceList((device,)), options
     )

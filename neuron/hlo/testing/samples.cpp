@@ -249,7 +249,8 @@ void add_binary(Samples& s) {
                           b.ne(v[0], v[0])};
           }, 10);
   }
-  s.add("binary_pred", {listed(DType::pred, {{4}}, {0, 0, 1, 1}), listed(DType::pred, {{4}}, {0, 1, 0, 1})},
+  s.add("binary_pred",
+        {listed(DType::pred, {{4}}, {0, 0, 1, 1}), listed(DType::pred, {{4}}, {0, 1, 0, 1})},
         [](Builder& b, const Values& v) {
           return Values{b.add(v[0], v[1]),     b.mul(v[0], v[1]),    b.max(v[0], v[1]),
                         b.min(v[0], v[1]),     b.bit_and(v[0], v[1]), b.bit_or(v[0], v[1]),
@@ -303,11 +304,12 @@ void add_conversions(Samples& s) {
           }
           return results;
         }).rtol = 0;
-  s.add("bitcast", {s.plain(DType::f32, {{5}}), s.plain(DType::f16, {{5}}), s.plain(DType::pred, {{5}})},
+  s.add("bitcast",
+        {s.plain(DType::f32, {{5}}), s.plain(DType::f16, {{5}}), s.plain(DType::pred, {{5}})},
         [](Builder& b, const Values& v) {
-          return Values{b.bitcast(v[0], DType::i32), b.bitcast(v[0], DType::u32),
-                        b.bitcast(v[1], DType::i16), b.bitcast(b.bitcast(v[1], DType::i16), DType::bf16),
-                        b.bitcast(v[2], DType::u8)};
+          return Values{
+              b.bitcast(v[0], DType::i32), b.bitcast(v[0], DType::u32), b.bitcast(v[1], DType::i16),
+              b.bitcast(b.bitcast(v[1], DType::i16), DType::bf16), b.bitcast(v[2], DType::u8)};
         });
   for (DType dtype : {DType::f8e4m3fn, DType::f8e4m3, DType::f8e5m2}) {
     s.add(named("arithmetic", dtype), {s.plain(dtype, {{6}}), s.plain(dtype, {{6}})},
@@ -341,7 +343,8 @@ void add_leaves(Samples& s) {
   });
   s.add("philox", {listed(DType::u64, {}, {12345}), listed(DType::u64, {}, {67})},
         [](Builder& b, const Values& v) {
-          return Values{b.philox_word(v[0], v[1], 0, {{5, 3}}), b.philox_word(v[0], v[1], 3, {{7}})};
+          return Values{b.philox_word(v[0], v[1], 0, {{5, 3}}),
+                        b.philox_word(v[0], v[1], 3, {{7}})};
         });
 }
 
@@ -401,7 +404,8 @@ void add_indexed(Samples& s) {
                           b.gather(v[0], both, {{0, 2}}, 0), b.gather(v[0], both, {{0, 2}}, 1)};
           });
     s.add(named("gather_fill", dtype),
-          {s.plain(dtype, {{4, 3, 5}}), listed(DType::i64, {{3}}, {-1, 2, 4}), listed(DType::i64, {{3}}, {0, 4, 0})},
+          {s.plain(dtype, {{4, 3, 5}}), listed(DType::i64, {{3}}, {-1, 2, 4}),
+           listed(DType::i64, {{3}}, {0, 4, 0})},
           [](Builder& b, const Values& v) {
             const Value both[] = {v[1], v[2]};
             return Values{b.gather(v[0], both, {{0, 2}}, 1, OutOfBounds::Fill)};
@@ -426,12 +430,18 @@ void add_indexed(Samples& s) {
 void add_reductions(Samples& s) {
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::u8,
                       DType::i64, DType::f8e4m3fn, DType::f8e5m2}) {
-    s.add(named("reduce", dtype), {s.plain(dtype, {{3, 4, 5}})}, [](Builder& b, const Values& v) {
-      return Values{b.sum(v[0], {{1}}), b.sum(v[0], {{0, 2}}, true),
-                    b.reduce(ReduceKind::Product, v[0], {{1}}),
-                    b.reduce(ReduceKind::Max, v[0], {{0}}), b.reduce(ReduceKind::Min, v[0], {{0, 1, 2}}),
-                    b.arg_reduce(true, v[0], 1), b.arg_reduce(false, v[0], 2, true)};
-    }, 2);
+    s.add(
+        named("reduce", dtype), {s.plain(dtype, {{3, 4, 5}})},
+        [](Builder& b, const Values& v) {
+          return Values{b.sum(v[0], {{1}}),
+                        b.sum(v[0], {{0, 2}}, true),
+                        b.reduce(ReduceKind::Product, v[0], {{1}}),
+                        b.reduce(ReduceKind::Max, v[0], {{0}}),
+                        b.reduce(ReduceKind::Min, v[0], {{0, 1, 2}}),
+                        b.arg_reduce(true, v[0], 1),
+                        b.arg_reduce(false, v[0], 2, true)};
+        },
+        2);
     if (!is_float8(dtype)) {
       s.add(named("scan", dtype), {s.plain(dtype, {{3, 4}})}, [](Builder& b, const Values& v) {
         return Values{b.scan(ScanKind::Sum, v[0], 1), b.scan(ScanKind::Product, v[0], 0),
@@ -499,26 +509,30 @@ void add_products(Samples& s) {
             DotDims outer, two;
             two.lhs_contract = {0, 2};
             two.rhs_contract = {0, 1};
-            return Values{b.matmul(v[0], v[1]), b.dot_general(v[0], v[1], two),
-                          b.dot_general(b.slice_dim(v[0], 0, 0, 1), b.slice_dim(v[1], 1, 0, 1), outer)};
+            return Values{
+                b.matmul(v[0], v[1]), b.dot_general(v[0], v[1], two),
+                b.dot_general(b.slice_dim(v[0], 0, 0, 1), b.slice_dim(v[1], 1, 0, 1), outer)};
           }, 4);
     if (is_complex(dtype) || is_float8(dtype)) continue;
-    s.add(named("convolution", dtype), {s.plain(dtype, {{2, 4, 7, 6}}), s.plain(dtype, {{4, 2, 3, 2}})},
-          [](Builder& b, const Values& v) {
-            ConvolutionDims dims;
-            dims.stride = {2, 1};
-            dims.pad_low = {1, 0};
-            dims.pad_high = {1, 2};
-            dims.lhs_dilation = {1, 1};
-            dims.rhs_dilation = {1, 2};
-            dims.groups = 2;
-            ConvolutionDims transposed = dims;
-            transposed.stride = {1, 1};
-            transposed.lhs_dilation = {2, 3};
-            transposed.rhs_dilation = {1, 1};
-            transposed.reverse_kernel = true;
-            return Values{b.convolution(v[0], v[1], dims), b.convolution(v[0], v[1], transposed)};
-          }, 4);
+    s.add(
+        named("convolution", dtype),
+        {s.plain(dtype, {{2, 4, 7, 6}}), s.plain(dtype, {{4, 2, 3, 2}})},
+        [](Builder& b, const Values& v) {
+          ConvolutionDims dims;
+          dims.stride = {2, 1};
+          dims.pad_low = {1, 0};
+          dims.pad_high = {1, 2};
+          dims.lhs_dilation = {1, 1};
+          dims.rhs_dilation = {1, 2};
+          dims.groups = 2;
+          ConvolutionDims transposed = dims;
+          transposed.stride = {1, 1};
+          transposed.lhs_dilation = {2, 3};
+          transposed.rhs_dilation = {1, 1};
+          transposed.reverse_kernel = true;
+          return Values{b.convolution(v[0], v[1], dims), b.convolution(v[0], v[1], transposed)};
+        },
+        4);
   }
   s.add("convolution_batch_groups",
         {s.plain(DType::f32, {{4, 3, 6}}), s.plain(DType::f32, {{6, 3, 2}})},
