@@ -54,6 +54,12 @@ NestEmitter::V NestEmitter::access_base(const Access& access) {
   return base;
 }
 
+// Row stores have no position in the row; it counts as 0 there.
+Stride NestEmitter::row_kind(const Access& access) const {
+  if (access.kind.size() <= row_axis_ || positions_.front().index == nullptr) return Stride::Zero;
+  return access.kind[row_axis_];
+}
+
 NestEmitter::V NestEmitter::row_stride(const Access& access) {
   if (access.kind.size() <= row_axis_ || access.kind[row_axis_] != Stride::Other) return nullptr;
   return argument(&access, static_cast<int>(row_axis_));
@@ -73,8 +79,14 @@ Lanes NestEmitter::emit_statement(StmtId id, int u) {
     }
     case StmtKind::Index: {
       const auto axis = static_cast<size_t>(stmt.number);
-      V index = axis == row_axis_ ? b.CreateAdd(v.splat(positions_[u].index), v.iota64())
-                                  : v.splat(index_[axis]);
+      V index;
+      if (axis != row_axis_) {
+        index = v.splat(index_[axis]);
+      } else if (positions_[u].index == nullptr) {
+        index = v.splat(v.i64(0));  // A row store.
+      } else {
+        index = b.CreateAdd(v.splat(positions_[u].index), v.iota64());
+      }
       return v.convert({index}, DType::i64, stmt.type);
     }
     case StmtKind::Linear: return v.convert({emit_linear(stmt, u)}, DType::i64, stmt.type);
@@ -104,8 +116,7 @@ Lanes NestEmitter::emit_statement(StmtId id, int u) {
 
 Lanes NestEmitter::emit_load(const Stmt& stmt, int u) {
   const Access& access = stmt.access;
-  const Stride kind =
-      access.kind.size() > row_axis_ ? access.kind[row_axis_] : Stride::Zero;
+  const Stride kind = row_kind(access);
   V user_mask = nullptr;
   if (stmt.kind == StmtKind::Load && !stmt.in.empty()) {
     const StmtId mask = stmt.in.back();
@@ -124,6 +135,7 @@ NestEmitter::V NestEmitter::emit_linear(const Stmt& stmt, int u) {
   V lanes = nullptr;
   for (size_t axis = 0; axis < access.kind.size(); ++axis) {
     if (access.kind[axis] == Stride::Zero) continue;
+    if (axis == row_axis_ && row_kind(access) == Stride::Zero) continue;
     V step = access.kind[axis] == Stride::Unit ? nullptr : argument(&access, static_cast<int>(axis));
     V index = axis == row_axis_ ? positions_[u].index : index_[axis];
     scalar = b.CreateAdd(scalar, step == nullptr ? index : b.CreateMul(index, step));
@@ -185,8 +197,8 @@ Lanes NestEmitter::emit_gather(StmtId id, const Stmt& stmt, int u) {
       report_outside(b.CreateAnd(b.CreateNot(gather.inside), b.CreateOrReduce(mask)));
     }
     mask = and_masks(mask, v.splat(gather.inside));
-    const Lanes x = v.load(access.stored, gather.base, positions_[u].index,
-                           access.kind[row_axis_], row_stride(access), mask, dummy_);
+    const Lanes x = v.load(access.stored, gather.base, positions_[u].index, row_kind(access),
+                           row_stride(access), mask, dummy_);
     return v.convert(x, access.stored, stmt.type);
   }
   V offsets = nullptr;
@@ -204,7 +216,7 @@ Lanes NestEmitter::emit_gather(StmtId id, const Stmt& stmt, int u) {
     V outside = b.CreateNot(inside);
     report_outside(mask == nullptr ? outside : b.CreateAnd(outside, mask));
   }
-  const Stride kind = access.kind.size() > row_axis_ ? access.kind[row_axis_] : Stride::Zero;
+  const Stride kind = row_kind(access);
   if (kind != Stride::Zero) {
     V lanes = b.CreateAdd(v.splat(positions_[u].index), v.iota64());
     if (kind == Stride::Other) lanes = b.CreateMul(lanes, v.splat(row_stride(access)));
@@ -236,8 +248,7 @@ Lanes NestEmitter::emit_philox(const Stmt& stmt, int u) {
 void NestEmitter::emit_stores(const Sweep& sweep) {
   for (const Store& store : sweep.stores) {
     const Access& access = store.access;
-    const Stride kind =
-        access.kind.size() > row_axis_ ? access.kind[row_axis_] : Stride::Zero;
+    const Stride kind = row_kind(access);
     for (size_t k = 0; k < positions_.size(); ++k) {
       const int u = static_cast<int>(k);
       V mask = positions_[k].mask;

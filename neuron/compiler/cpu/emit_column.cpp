@@ -38,7 +38,7 @@ void NestEmitter::emit_column_block() {
     const RowStore& store = nest_.row_stores[k];
     emit_statements(store.epilogue, first_of_epilogue_[k], kRow);
     const Access& access = store.access;
-    const Stride kind = access.kind.size() > row_axis_ ? access.kind[row_axis_] : Stride::Zero;
+    const Stride kind = row_kind(access);
     for (size_t u = 0; u < positions_.size(); ++u) {
       Lanes lanes;
       DType type;

@@ -222,7 +222,7 @@ llvm::Value* VectorEmitter::float_to_int(llvm::Value* x, llvm::Type* element, bo
   if (bits == 32) return b.CreateTrunc(to_signed(x, 64), vector_of(element));
   // u64: numbers from 2^63 on are converted less 2^63.
   llvm::Constant* half = llvm::ConstantFP::get(from, 9223372036854775808.0);
-  llvm::Value* big = b.CreateFCmpOGE(x, half);
+  llvm::Value* big = b.CreateFCmpUGE(x, half);  // NaN as well: it gives 0.
   llvm::Value* lowered = b.CreateSelect(big, b.CreateFSub(x, half), x);
   llvm::Value* number = to_signed(lowered, 64);
   llvm::Type* to = vector_of(element);

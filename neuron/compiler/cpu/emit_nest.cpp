@@ -29,15 +29,15 @@ NestEmitter::NestEmitter(llvm::IRBuilderBase& builder, llvm::Function* function,
       parallel_(parallel_axes(nest)) {}
 
 void NestEmitter::number_statements() {
-  const auto add = [&](const std::vector<Stmt>& body) {
+  const auto add = [&](const std::vector<Stmt>& body, Level highest) {
     for (const Stmt& stmt : body) {
       statements_.push_back(&stmt);
-      levels_.push_back(level_of(stmt));
+      levels_.push_back(std::min(level_of(stmt), highest));
     }
   };
   for (size_t s = 0; s < nest_.sweeps.size(); ++s) {
     first_of_sweep_.push_back(static_cast<StmtId>(statements_.size()));
-    add(nest_.sweeps[s].body);
+    add(nest_.sweeps[s].body, kVector);
     for (const RowReduce& reduce : nest_.sweeps[s].reduces) {
       reduces_.push_back(&reduce);
       sweep_of_reduce_.push_back(s);
@@ -45,7 +45,7 @@ void NestEmitter::number_statements() {
   }
   for (const RowStore& store : nest_.row_stores) {
     first_of_epilogue_.push_back(static_cast<StmtId>(statements_.size()));
-    add(store.epilogue);
+    add(store.epilogue, kRow);
   }
   call_values_.resize(statements_.size());
 }

@@ -97,6 +97,7 @@ class NestEmitter {
   void prepare_row_gather(StmtId id, const Stmt& stmt);
   V access_base(const Access& access);
   V row_stride(const Access& access);
+  Stride row_kind(const Access& access) const;
   V and_masks(V a, V b);
   /// Writes the status word where any bit of `outside` (a vector of i1, or i1) is set.
   void report_outside(V outside);

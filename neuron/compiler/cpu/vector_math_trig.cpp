@@ -86,8 +86,6 @@ void MathBuilder::sincos(V x, V* sine, V* cosine) {
   }
 }
 
-void MathBuilder::reduce_large(V, V*, V*, V*) {}
-
 V MathBuilder::atan(V x) {
   V a = abs(x);
   V mid = gt(a, c(0.41421356237309503));
