@@ -296,7 +296,8 @@ NEURON_LOWERING("aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -
                 masked_scatter);
 
 // Writes flat `values` where the mask is true, one after another, into `count` elements that start
-// as `initial`. What does not fit, and what is masked out, goes to one more element that is dropped.
+// as `initial`. What does not fit, and what is masked out, goes to one more element, which is
+// dropped.
 Value compact(Builder& b, Value mask, Value values, Value initial, int64_t count) {
   const Value position = running_position(b, mask);
   const Value end = b.constant_int(DType::i64, count);

@@ -31,7 +31,8 @@ NEURON_LIBRARY_OP(
     "aten::linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> "
     "(Tensor LD, Tensor pivots, Tensor info)");
 NEURON_LIBRARY_OP(
-    "aten::linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor");
+    "aten::linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> "
+    "Tensor");
 NEURON_LIBRARY_OP("aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)");
 NEURON_LIBRARY_OP(
     "aten::_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)");

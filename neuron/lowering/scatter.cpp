@@ -1,5 +1,5 @@
-// gather and scatter along a dim: the index tensor has the operand's rank and names, for each of its
-// own positions, a position along that dim.
+// gather and scatter along a dim: the index tensor has the operand's rank and names, for each of
+// its own positions, a position along that dim.
 
 #include "neuron/base/error.h"
 #include "neuron/lowering/indices.h"

@@ -12,7 +12,15 @@
 namespace neuron::lowering {
 namespace {
 
-enum class Method { Nearest, NearestExact, Linear, Cubic, LinearSmooth, CubicSmooth, LanczosSmooth };
+enum class Method {
+  Nearest,
+  NearestExact,
+  Linear,
+  Cubic,
+  LinearSmooth,
+  CubicSmooth,
+  LanczosSmooth,
+};
 
 struct Resize {
   int64_t input, output;
