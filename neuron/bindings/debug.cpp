@@ -11,6 +11,9 @@ void bind_debug(py::module_& m) {
   m.def("_fallback_ops", [] { return aten::op_counts().fallback; });
   m.def("_reset_op_counts", [] { aten::reset_op_counts(); });
   m.def("_set_fallback_allowed", [](bool allowed) { aten::set_fallback_allowed(allowed); });
+  m.def("_installed_variants", [] { return aten::installed_variants(); });
+  m.def("_refused_lowerings", [] { return aten::refused_lowerings(); });
+  m.def("_explain_variant", &aten::explain_variant, py::arg("functional"), py::arg("candidate"));
   m.def("_runtime_stats", [] {
     const runtime::RuntimeStats stats = runtime::runtime_stats();
     py::dict out;
