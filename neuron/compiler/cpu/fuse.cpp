@@ -29,7 +29,7 @@ bool is_view(Op op) { return hlo::class_of(op) == hlo::OpClass::View; }
 
 }  // namespace
 
-Fusion::Fusion(const hlo::Module& module) : module_(module) {
+Fusion::Fusion(const hlo::Module& module, bool cut_rows) : module_(module), cut_rows_(cut_rows) {
   const size_t n = module.size();
   info_.resize(n);
   homes_.resize(n + module.results().size());
@@ -309,6 +309,10 @@ bool Fusion::equal_maps(MapId a, MapId b) const {
 bool Fusion::refine(uint32_t g, uint16_t axis, int64_t factor) {
   Group& group = groups_[g];
   if (frozen_) return false;
+  if (group.kind == GroupKind::Row && !cut_rows_ && axis >= group.axis &&
+      axis < group.axis + group.axis_count) {
+    return false;
+  }
   for (MapId id : group.maps) {
     for (uint32_t i = 0; i < maps_[id].rank; ++i) {
       const Affine& e = affines_[maps_[id].begin + i];
@@ -834,6 +838,7 @@ bool Fusion::try_host(ValueId v, uint32_t g, MapId at) {
     group.axis_count = 1;
   } else {
     if (product != length || (kind == GroupKind::Column && length > kMaxHostedColumn)) return false;
+    if (kind == GroupKind::Row && !cut_rows_ && end - begin > 1) return false;
     group.kind = kind;
     group.axis = static_cast<uint16_t>(begin);
     group.axis_count = static_cast<uint16_t>(end - begin);
@@ -974,6 +979,7 @@ bool Fusion::try_merge(uint32_t g1, MapId m1, uint32_t g2, MapId m2, DimsRef dim
         reduced_extent(b) > kMaxHostedColumn) {
       return false;
     }
+    if (b.kind == GroupKind::Row && !cut_rows_ && b.axis_count > 1) return false;
     a.kind = b.kind;
     a.axis = axis;
     a.axis_count = b.axis_count;

@@ -120,7 +120,8 @@ struct OperandRead {
 /// Thread-compatible; used once. The module must outlive it and be legal (legalize.h).
 class Fusion {
  public:
-  explicit Fusion(const hlo::Module& module);
+  /// `cut_rows`: a reduced dim may be walked by several axes, in the hope that they collapse.
+  explicit Fusion(const hlo::Module& module, bool cut_rows = true);
   void run();
 
   const hlo::Module& module() const { return module_; }
@@ -216,6 +217,7 @@ class Fusion {
   uint32_t stamp_ = 0;
   int budget_ = 0;
   bool frozen_ = false;
+  const bool cut_rows_;
 };
 
 /// Cost of one element of an op in cheap vector operations.

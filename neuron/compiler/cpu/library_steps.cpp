@@ -40,7 +40,8 @@ Operand operand_of(const Fusion& f, ValueId v) {
   const Node& node = f.module().node(v);
   const NodeInfo& info = f.info(v);
   Operand operand;
-  const bool own = info.stored || info.view.base == kNone;
+  // As store_for_library() decided.
+  const bool own = info.view.base == kNone;
   operand.place = own ? v : info.view.base;
   const Home& home = f.home(operand.place);
   NEURON_ASSERT(home.valid, "an operand of a library step was not stored: ", name_of(node.op));

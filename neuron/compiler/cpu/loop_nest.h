@@ -118,9 +118,6 @@ struct LoopNest {
   /// A sweep is one pass over the reduced axes; `Reduced` is then one value per row position. An arg
   /// reduction yields the linear index over the reduced axes. Reductions run serially over the reduced
   /// axes: split long ones into a parallel outer axis and a second nest.
-  /// In row mode, `reduced_axes` > 0 is the rare row that does not collapse to one axis: the last
-  /// `reduced_axes` outer axes continue the row (slowest first); a sweep passes over all of it, and
-  /// iterations count the leading outer axes only.
   bool column_reduce = false;
   uint8_t reduced_axes = 0;
 };

@@ -16,8 +16,8 @@ namespace {
 // Below this many nodes there is nothing to find that the lowering did not see.
 constexpr size_t kCommonFrom = 12;
 
-Plan plan_legal(const hlo::Module& module) {
-  Fusion fusion(module);
+Plan plan_legal(const hlo::Module& module, bool cut_rows) {
+  Fusion fusion(module, cut_rows);
   fusion.run();
   fusion.freeze();
   Plan plan;
@@ -30,6 +30,9 @@ Plan plan_legal(const hlo::Module& module) {
     if (group.parent != kNone || group.outputs.empty()) continue;
     step_of[g] = static_cast<int32_t>(plan.steps.size());
     plan.steps.push_back(builder.build(g));
+    const LoopNest& nest = plan.steps.back().nest;
+    // A row that several axes walk did not collapse to one: this module has to do without such rows.
+    if (!nest.column_reduce && nest.reduced_axes > 0) return plan_legal(module, false);
   }
   for (uint32_t g = 0; g < groups; ++g) {
     const uint32_t after = fusion.groups()[g].after;
@@ -53,7 +56,7 @@ Plan make_plan(const hlo::Module& module) {
   const hlo::Module& first = legal ? *legal : module;
   std::optional<hlo::Module> joined;
   if (first.size() >= kCommonFrom) joined = eliminate_common(first);
-  return plan_legal(joined ? *joined : first);
+  return plan_legal(joined ? *joined : first, true);
 }
 
 }  // namespace neuron::compiler::cpu
