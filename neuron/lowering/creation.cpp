@@ -62,6 +62,10 @@ DType range_math(DType type) {
 }
 
 Values arithmetic_range(const OpCall& call, Value start, Value step) {
+  // The bounds decide the length, so they belong to the key.
+  for (size_t i = 0; i < call.size(); ++i) {
+    if (call.argument(i).kind == Argument::Kind::Scalar) call.number(i);
+  }
   Builder& b = call.builder();
   const Value index = b.iota(start.dtype(), call.result().dims, 0);
   return {b.add(start, b.mul(index, step))};
