@@ -1,7 +1,7 @@
 #include "neuron/dynamo/graph.h"
 
-#include <ATen/ops/empty_strided.h>
-#include <c10/core/DeviceGuard.h>
+#include <mutex>
+#include <set>
 
 #include "neuron/aten/dispatch.h"
 #include "neuron/aten/tensor.h"
@@ -36,11 +36,20 @@ runtime::ScalarSlot slot_of(const at::Tensor& host) {
   return slot;
 }
 
+/// Queued work names its operator by a string that must outlive the graph.
+const char* intern(const std::string& name) {
+  static std::mutex mutex;
+  static auto* const names = new std::set<std::string>;  // Leaked: work may end after main().
+  const std::scoped_lock lock(mutex);
+  return names->insert(name).first->c_str();
+}
+
 }  // namespace
 
 Graph::Graph(std::string name, c10::DeviceIndex device, bool keep_text)
     : graph_(std::make_shared<CompiledGraph>()), keep_text_(keep_text) {
   graph_->name_ = std::move(name);
+  graph_->op_ = intern(graph_->name_);
   graph_->device_ = device;
 }
 
@@ -168,7 +177,7 @@ std::vector<at::Tensor> CompiledGraph::run(std::vector<at::Tensor> inputs) const
   aten::translating_errors([&] {
     runtime::launch(device_, stream, program_, {parameters.data(), parameters.size()},
                     {scalars.data(), scalars.size()}, {results.data(), results.size()},
-                    name_.c_str());
+                    op_);
   });
   return returned;
 }

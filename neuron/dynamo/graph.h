@@ -41,6 +41,7 @@ class CompiledGraph {
  private:
   friend class Graph;
   std::string name_;
+  const char* op_ = nullptr;  // The name, for ever.
   c10::DeviceIndex device_ = 0;
   runtime::ProgramRef program_;
   std::vector<Input> inputs_;

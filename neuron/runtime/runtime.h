@@ -170,8 +170,8 @@ struct Buffer {
   Block* block = nullptr;
 };
 
-/// Enqueues one run. `op` must be a string that lives forever (an operator name); `describe` is
-/// called only to word an error. In inline mode the program has run when this returns.
+/// Enqueues one run. `op` must be a string that lives forever (an operator name); errors name it
+/// and the program's shapes. In inline mode the program has run when this returns.
 void launch(int device, int64_t stream, const ProgramRef& program,
             std::span<const Buffer> parameters, std::span<const ScalarSlot> scalars,
             std::span<const Buffer> results, const char* op);
