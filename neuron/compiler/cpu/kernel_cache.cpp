@@ -3,6 +3,7 @@
 #include <ctime>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 
@@ -11,6 +12,7 @@
 #include "neuron/compiler/cpu/kernel_counters.h"
 #include "neuron/compiler/cpu/llvm_session.h"
 #include "neuron/compiler/cpu/loop_nest.h"
+#include "neuron/compiler/disk_cache.h"
 #include "neuron/neff/program.h"
 
 namespace neuron::compiler::cpu {
@@ -129,17 +131,44 @@ class Cache final : public KernelCache {
     if (failure != nullptr) std::rethrow_exception(failure);
   }
 
+  // From disk if another process has built it, else by LLVM.
   Object build_one(std::unique_ptr<LlvmSession>& session, const LoopNest& nest,
                    const Hash128& hash) {
+    DiskCache& disk = disk_cache();
+    const Hash128 key = disk_key(hash);
+    const uint64_t damaged_before = disk.damaged();
+    if (std::optional<std::vector<std::byte>> bytes = disk.read("kernel", key)) {
+      const std::lock_guard lock(mutex_);
+      ++counters_.disk_hits;
+      return std::make_shared<const std::vector<std::byte>>(std::move(*bytes));
+    }
     const double start = thread_seconds();
     if (session == nullptr) session = sessions_.take();
     auto object = std::make_shared<const std::vector<std::byte>>(
         session->compile(nest, neff::kernel_symbol(hash)));
     const double seconds = thread_seconds() - start;
+    disk.write("kernel", key, *object);
     const std::lock_guard lock(mutex_);
     ++counters_.generated;
     counters_.seconds += seconds;
+    if (disk.damaged() != damaged_before) ++counters_.disk_rebuilt;
     return object;
+  }
+
+  static Hash128 disk_key(const Hash128& hash) {
+    static const Hash128 code = [] {
+      Hasher hasher;
+      hasher.add(build_hash().low);
+      hasher.add(build_hash().high);
+      hasher.add_bytes(host_features().data(), host_features().size());
+      return hasher.finish();
+    }();
+    Hasher hasher;
+    hasher.add(hash.low);
+    hasher.add(hash.high);
+    hasher.add(code.low);
+    hasher.add(code.high);
+    return hasher.finish();
   }
 
   std::mutex mutex_;
