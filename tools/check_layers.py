@@ -17,7 +17,8 @@ MAY_USE = {
     "lowering": {"base", "hlo", "neff"},
     "compiler": {"base", "hlo", "target", "neff"},
     "compiler/cpu": {"base", "hlo", "target", "neff", "compiler"},
-    "nrtsim": {"base", "target", "neff", "nrt/nrt.h", "hlo/ops.def"},
+    "nrt/conformance": {"base", "neff", "nrt", "hlo/ops.def"},
+    "nrtsim": {"base", "target", "neff", "nrt/nrt.h", "nrt/status.def", "hlo/ops.def"},
     "runtime": {"base", "hlo", "compiler", "nrt", "neff", "target", "nrtsim/library.h"},
     "aten": {"base", "hlo", "lowering", "runtime", "neff", "nrtsim/library.h"},
     "dynamo": {"base", "hlo", "lowering", "runtime", "aten"},
@@ -31,7 +32,7 @@ OWN = re.compile(r'#include\s*"neuron/([^"]+)"')
 
 def layer_of(path: str) -> str:
     folder = path.rsplit("/", 1)[0]
-    return "compiler/cpu" if folder == "compiler/cpu" else folder.split("/")[0]
+    return folder if folder in ("compiler/cpu", "nrt/conformance") else folder.split("/")[0]
 
 
 def main() -> int:
