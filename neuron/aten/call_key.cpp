@@ -82,6 +82,10 @@ bool add_tensor(const at::Tensor& tensor, CallView& view) {
       impl->has_symbolic_sizes_strides()) {
     return false;
   }
+  if (impl->is_conj() || impl->is_neg()) [[unlikely]] {
+    view.lazy_bits = true;
+    return false;
+  }
   const c10::Device device = impl->device();
   const bool ours = device.type() == c10::DeviceType::PrivateUse1;
   if (ours) {
@@ -262,6 +266,7 @@ bool build_key(const Variant& variant, uint64_t static_numbers, const c10::IValu
   view.generator = nullptr;
   view.mixed_devices = false;
   view.overlaps = false;
+  view.lazy_bits = false;
   view.key.push_back(static_numbers ^
                      static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 56);
   bool writes = false;

@@ -25,6 +25,8 @@ struct CallView {
   bool mixed_devices = false;
   /// Two written tensors, or a written and another one, share bytes.
   bool overlaps = false;
+  /// A tensor stands for its conjugate or negative: the call cannot be served as it is.
+  bool lazy_bits = false;
 };
 
 /// The flattened position at which each argument's tensors begin follows from the schema and the

@@ -1,6 +1,7 @@
 #include "neuron/aten/dispatch.h"
 
 #include <ATen/core/List.h>
+#include <ATen/ops/empty_like.h>
 
 #include "neuron/aten/convert.h"
 #include "neuron/aten/fallback.h"
@@ -32,6 +33,31 @@ c10::IValue make_return(const ReturnPlan& plan, c10::SmallVector<at::Tensor, 4>&
   return {};
 }
 
+// clone() and few other ops see tensors that are lazily conjugated or negated: reads them for real.
+// False if such a tensor would be written.
+bool resolve_lazy_bits(const Overload& overload, torch::jit::Stack* stack) {
+  const size_t count = overload.variant.arguments.size();
+  const size_t base = stack->size() - count;
+  const auto is_lazy = [](const c10::IValue& value) {
+    return value.isTensor() && value.toTensor().defined() &&
+           (value.toTensor().is_conj() || value.toTensor().is_neg());
+  };
+  bool resolved = false;
+  for (size_t a = 0; a < count; ++a) {
+    c10::IValue& value = (*stack)[base + a];
+    if (!is_lazy(value)) continue;
+    if (overload.variant.arguments[a].written) return false;
+    const at::Tensor tensor = value.toTensor();
+    at::Tensor real = at::empty_like(tensor);
+    if (real.is_conj()) real._set_conj(false);
+    if (real.is_neg()) real._set_neg(false);
+    real.copy_(tensor);
+    value = real;
+    resolved = true;
+  }
+  return resolved;
+}
+
 }  // namespace
 
 void LoweredOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -55,6 +81,8 @@ void LoweredOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet ke
   }
   if (entry != nullptr && entry->kind == Entry::Kind::Members) {
     run_members(stack);
+  } else if (view.lazy_bits && resolve_lazy_bits(overload_, stack)) {
+    (*this)(op, keys, stack);
   } else {
     run_fallback(overload_.handle, stack, *overload_.counter, overload_.writes);
   }

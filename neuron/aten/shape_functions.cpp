@@ -219,8 +219,17 @@ bool mean_all(const Arguments& a, Metadata& result) {
   result.add(dtype, {});
   return true;
 }
-bool extreme_all(const Arguments& a, Metadata& result) {
+bool median_all(const Arguments& a, Metadata& result) {
   if (tensor(a, 0).numel() == 0) return false;
+  result.add(tensor(a, 0).scalar_type(), {});
+  return true;
+}
+
+template <bool kMax>
+bool extreme_all(const Arguments& a, Metadata& result) {
+  TORCH_CHECK(tensor(a, 0).numel() > 0, kMax ? "max" : "min",
+              "(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+              "reduction dim with the 'dim' argument.");
   result.add(tensor(a, 0).scalar_type(), {});
   return true;
 }
@@ -740,9 +749,9 @@ const std::unordered_map<std::string_view, ShapeFunction>& table() {
       {"aten::sum", sum_all},
       {"aten::prod", sum_all},
       {"aten::mean", mean_all},
-      {"aten::max", extreme_all},
-      {"aten::min", extreme_all},
-      {"aten::median", extreme_all},
+      {"aten::max", extreme_all<true>},
+      {"aten::min", extreme_all<false>},
+      {"aten::median", median_all},
       {"aten::var.correction", variance<1>},
       {"aten::std.correction", variance<1>},
       {"aten::var_mean.correction", variance<2>},

@@ -64,6 +64,13 @@ def is_initialized() -> bool:
     return _C._is_initialized() and not _C._in_bad_fork()
 
 
+def __getattr__(name: str):
+    # torch.utils.checkpoint asks for it by this name before it saves the random state.
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _is_in_bad_fork() -> bool:
     return _C._in_bad_fork()
 

@@ -208,6 +208,11 @@ MapStep map_view(const hlo::Module& module, const hlo::Node& node, size_t index,
 }
 
 bool reshape_strides(DimsRef from, DimsRef strides, DimsRef to, Dims* result) {
+  if (std::find(to.begin(), to.end(), 0) != to.end()) {  // Nothing is read: any strides do.
+    result->clear();
+    result->resize(to.size());
+    return true;
+  }
   // Merge the dims of `from` into runs that one stride walks, then cut the runs into `to`.
   SmallVector<int64_t, 8> run_size, run_stride;
   for (size_t i = 0; i < from.size(); ++i) {
