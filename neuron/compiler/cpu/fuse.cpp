@@ -192,10 +192,9 @@ void Fusion::classify_node(ValueId v) {
       if (is_view(node.op)) {
         info.made = Made::View;
       } else {
-        info.made = supports(node.op, module_.node(node.operands[0]).type.dtype) &&
-                            supports(node.op, node.type.dtype)
-                        ? Made::Compute
-                        : Made::Library;
+        const ValueId typed = node.operands[node.op == Op::Select ? 1 : 0];
+        info.made = supports(node.op, module_.node(typed).type.dtype) ? Made::Compute
+                                                                      : Made::Library;
       }
   }
   if (info.made == Made::Library || info.made == Made::Element) {
@@ -308,7 +307,7 @@ bool Fusion::equal_maps(MapId a, MapId b) const {
 
 bool Fusion::refine(uint32_t g, uint16_t axis, int64_t factor) {
   Group& group = groups_[g];
-  if (frozen_) return false;
+  if (frozen_ || group.extents.size() >= kMaxAxes) return false;
   if (group.kind == GroupKind::Row && !cut_rows_ && axis >= group.axis &&
       axis < group.axis + group.axis_count) {
     return false;

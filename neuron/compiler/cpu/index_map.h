@@ -11,7 +11,9 @@
 // ops change the map with which their operand is read and cost nothing else.
 namespace neuron::compiler::cpu {
 
-inline constexpr int kMaxTerms = 6;
+/// Enough for every axis of a group and two variables.
+inline constexpr int kMaxTerms = 14;
+inline constexpr size_t kMaxAxes = 12;
 /// Axis numbers from here on are variables: integers computed in the loop (gather indices).
 inline constexpr uint16_t kFirstVariable = 0x100;
 

@@ -5,6 +5,7 @@
 
 #include "neuron/base/error.h"
 #include "neuron/base/float_formats.h"
+#include "neuron/hlo/builder.h"
 
 namespace neuron::compiler::cpu {
 
@@ -157,6 +158,7 @@ bool needs_work(const Module& module, const Node& node) {
       return dims[node.ints[1]] < 2 || count_elements(dims) == 0 ||
              chunk_of(dims, static_cast<size_t>(node.ints[1])) != 0;
     }
+    case Op::DotGeneral: return hlo::DotDims::decode(node.ints).lhs_contract.size() > 1;
     case Op::AsStrided: return module.node(node.operands[0]).type.dims.size() != 1;
     default: return false;
   }
@@ -221,16 +223,63 @@ ValueId legalize_reduce(Rewriter& w, const Node& node) {
   return w.reshape(w.convert(x, type), node.type.dims);
 }
 
+/// x with `order` of dims and the dims [begin, end) of that order joined to one.
+ValueId joined_view(Rewriter& w, ValueId x, const Dims& order, size_t begin, size_t end) {
+  const Dims from = w.type(x).dims;
+  Dims turned;
+  bool turns = false;
+  for (size_t i = 0; i < order.size(); ++i) {
+    turned.push_back(from[static_cast<size_t>(order[i])]);
+    turns = turns || order[i] != static_cast<int64_t>(i);
+  }
+  if (turns) {
+    Node node{Op::Transpose, {w.type(x).dtype, turned}, {x}, {}, {}, {}, {}};
+    node.ints.append(order.begin(), order.end());
+    x = w.push(std::move(node));
+  }
+  Dims joined(turned.begin(), turned.begin() + static_cast<ptrdiff_t>(begin));
+  int64_t product = 1;
+  for (size_t i = begin; i < end; ++i) product *= turned[i];
+  joined.push_back(product);
+  joined.append(turned.begin() + static_cast<ptrdiff_t>(end), turned.end());
+  return w.reshape(x, joined);
+}
+
+/// A product over one contracted dim: of several, the joined one.
+ValueId legalize_dot(Rewriter& w, const Node& node) {
+  const hlo::DotDims dims = hlo::DotDims::decode(node.ints);
+  auto side = [&](ValueId x, const Dims& batch, const Dims& contract) {
+    Dims order = batch;
+    for (size_t d = 0; d < w.type(x).dims.size(); ++d) {
+      const auto dim = static_cast<int64_t>(d);
+      if (std::find(batch.begin(), batch.end(), dim) == batch.end() &&
+          std::find(contract.begin(), contract.end(), dim) == contract.end()) {
+        order.push_back(dim);
+      }
+    }
+    const size_t begin = order.size();
+    order.append(contract.begin(), contract.end());
+    return joined_view(w, x, order, begin, order.size());
+  };
+  Node dot = node;
+  dot.operands[0] = side(w.mapped(node.operands[0]), dims.lhs_batch, dims.lhs_contract);
+  dot.operands[1] = side(w.mapped(node.operands[1]), dims.rhs_batch, dims.rhs_contract);
+  hlo::DotDims plain;
+  for (size_t i = 0; i < dims.lhs_batch.size(); ++i) {
+    plain.lhs_batch.push_back(static_cast<int64_t>(i));
+    plain.rhs_batch.push_back(static_cast<int64_t>(i));
+  }
+  plain.lhs_contract.push_back(static_cast<int64_t>(w.type(dot.operands[0]).dims.size()) - 1);
+  plain.rhs_contract.push_back(static_cast<int64_t>(w.type(dot.operands[1]).dims.size()) - 1);
+  dot.ints = plain.encode();
+  return w.push(std::move(dot));
+}
+
 }  // namespace
 
 std::optional<Module> legalize(const Module& module) {
   bool legal = true;
   for (const Node& node : module.nodes()) {
-    if (is_complex(node.type.dtype) && node.op != Op::LibraryCall && node.op != Op::Parameter &&
-        node.op != Op::TupleElement) {
-      raise(ErrorKind::kUnsupported, "cpu compiler: ", name_of(node.op), " of ",
-            to_string(node.type), ": complex numbers are not generated");
-    }
     legal = legal && !needs_work(module, node);
   }
   if (legal) return std::nullopt;
@@ -241,6 +290,8 @@ std::optional<Module> legalize(const Module& module) {
       w.copy(v);
     } else if (node.op == Op::Reduce) {
       w.map(v, legalize_reduce(w, node));
+    } else if (node.op == Op::DotGeneral) {
+      w.map(v, legalize_dot(w, node));
     } else {
       Node flat = node;
       flat.operands[0] = w.reshape(w.mapped(node.operands[0]),

@@ -7,7 +7,8 @@
 namespace neuron::compiler::cpu {
 
 /// Rewrites what fusion does not take as it is: every Reduce afterwards has one dim of two or more
-/// elements, short enough for one pass; AsStrided reads flat operands. Nothing if the module is
+/// elements, short enough for one pass; AsStrided reads flat operands;
+/// products contract one dim. Nothing if the module is
 /// legal already. Where a sum is cut depends on shape and dtype alone. Throws Error(kUnsupported).
 std::optional<hlo::Module> legalize(const hlo::Module& module);
 

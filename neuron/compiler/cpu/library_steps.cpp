@@ -25,7 +25,10 @@ std::string_view library_name(Op op) {
     case Op::Sort: return "neuron.sort";
     case Op::Reduce: return "neuron.reduce";
     case Op::ArgReduce: return "neuron.arg_reduce";
-    default: return hlo::operand_count(op) == 1 ? "neuron.unary" : "neuron.binary";
+    default: {
+      const int operands = hlo::operand_count(op);
+      return operands == 1 ? "neuron.unary" : operands == 2 ? "neuron.binary" : "neuron.ternary";
+    }
   }
 }
 

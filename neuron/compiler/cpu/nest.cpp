@@ -445,7 +445,8 @@ StmtId NestBuilder::emit_concatenate(ValueId v, MapId map, StmtId mask) {
     }
     begin = end;
   }
-  return value;
+  // Under a mask that is never on.
+  return value != kNoStmt ? value : constant_int(node.type.dtype, 0);
 }
 
 StmtId NestBuilder::emit_reduction(size_t index, MapId at) {
@@ -654,7 +655,9 @@ void NestBuilder::place_statements() {
     if (!s.row_level) sweeps = std::max<uint16_t>(sweeps, static_cast<uint16_t>(s.sweep + 1));
   }
   SmallVector<uint16_t, 64> at(stmts_.size(), kUnplaced);
-  for (const Reduction& r : reductions_) at[r.value] = std::min(at[r.value], r.sweep);
+  for (const Reduction& r : reductions_) {
+    if (r.done) at[r.value] = std::min(at[r.value], r.sweep);
+  }
   for (PendingStore& s : stores_) {
     if (s.row_level) continue;
     // In place: later sweeps must not find the row overwritten.
