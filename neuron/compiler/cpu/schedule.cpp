@@ -18,7 +18,7 @@ void for_each_buffer(PlannedStep& step, Body&& body) {
   for (neff::LibraryTensor& t : step.call.outputs) body(t.buffer);
 }
 
-/// Steps that write a place, as linked lists.
+/// Steps that write (or read) a place, as linked lists.
 struct Writers {
   std::vector<int32_t> head, next;
   std::vector<int32_t> step;
@@ -29,6 +29,8 @@ struct Writers {
     head[place] = static_cast<int32_t>(step.size() - 1);
   }
   int32_t first(uint32_t place) const { return place < head.size() ? head[place] : -1; }
+  int32_t after(int32_t item) const { return next[static_cast<size_t>(item)]; }
+  int32_t at(int32_t item) const { return step[static_cast<size_t>(item)]; }
 };
 
 struct Graph {
@@ -130,8 +132,8 @@ void schedule(Fusion& f, NestBuilder& builder, Plan* plan) {
   for (size_t s = 0; s < steps.size(); ++s) {
     if (steps[s].after >= 0) graph.add(steps[s].after, static_cast<int32_t>(s));
     for (uint32_t place : steps[s].reads) {
-      for (int32_t w = writers.first(place); w >= 0; w = writers.next[static_cast<size_t>(w)]) {
-        graph.add(writers.step[static_cast<size_t>(w)], static_cast<int32_t>(s));
+      for (int32_t w = writers.first(place); w >= 0; w = writers.after(w)) {
+        graph.add(writers.at(w), static_cast<int32_t>(s));
       }
     }
   }
@@ -139,36 +141,35 @@ void schedule(Fusion& f, NestBuilder& builder, Plan* plan) {
   if (aliased) {
     // Whoever reads the parameter comes before whoever overwrites it.
     Graph strict = graph;
+    Writers readers;  // Of parameters.
+    for (size_t s = 0; s < steps.size(); ++s) {
+      for (uint32_t place : steps[s].reads) readers.add(place, static_cast<int32_t>(s));
+    }
+    // Steps that write each result: by the place that is its home.
+    Writers result_writers;
+    for (size_t s = 0; s < steps.size(); ++s) {
+      for (uint32_t place : steps[s].writes) {
+        const Home& home = f.home(place);
+        if (home.valid && home.kind == BufferRef::Kind::Result) {
+          result_writers.add(home.index, static_cast<int32_t>(s));
+        }
+      }
+    }
     for (uint32_t r = 0; r < results; ++r) {
       if (direct[r] == 0 || redirected[r] != 0) continue;
       const ValueId parameter =
           module.parameters()[static_cast<size_t>(module.results()[r].alias)].value;
-      SmallVector<int32_t, 8> writing, reading;
-      for (size_t s = 0; s < steps.size(); ++s) {
-        bool writes = false;
-        for_each_buffer(steps[s], [&](BufferRef& ref) {
-          writes = writes || (ref.kind == BufferRef::Kind::Result && ref.index == r);
-        });
-        // A step that reads the result's buffer again is not a writer.
-        bool listed = false;
-        for (uint32_t place : steps[s].writes) {
-          const Home& home = f.home(place);
-          listed = listed || (home.valid && home.kind == BufferRef::Kind::Result && home.index == r);
-        }
-        if (writes && listed) writing.push_back(static_cast<int32_t>(s));
-        for (uint32_t place : steps[s].reads) {
-          if (place == parameter) reading.push_back(static_cast<int32_t>(s));
+      int writing = 0;
+      bool also_reads = false;
+      for (int32_t w = result_writers.first(r); w >= 0; w = result_writers.after(w)) ++writing;
+      for (int32_t p = readers.first(parameter); p >= 0; p = readers.after(p)) {
+        for (int32_t w = result_writers.first(r); w >= 0; w = result_writers.after(w)) {
+          also_reads = also_reads || readers.at(p) == result_writers.at(w);
+          strict.add(readers.at(p), result_writers.at(w));
         }
       }
-      for (int32_t reader : reading) {
-        bool also_writes = false;
-        for (int32_t writer : writing) {
-          also_writes = also_writes || reader == writer;
-          strict.add(reader, writer);
-        }
-        // One of several writers would find the other's elements.
-        if (also_writes && writing.size() > 1) redirected[r] = 1;
-      }
+      // One of several writers would find the other's elements.
+      if (also_reads && writing > 1) redirected[r] = 1;
     }
     if (!order_steps(steps, strict, &order)) {
       for (uint32_t r = 0; r < results; ++r) {
