@@ -71,11 +71,11 @@ constexpr std::array<Variable, kCount> kTable = {{
      "over NEURON_RT_NUM_CORES."},
     {"NEURON_RT_NUM_CORES", "integer", "0", "0 to 1024",
      "How many logical NeuronCores this process owns; 0 leaves it to the runtime."},
-    {"NEURON_LOGICAL_NC_CONFIG", "integer", "2", "1, 2",
-     "Physical NeuronCores per logical core."},
+    {"NEURON_LOGICAL_NC_CONFIG", "integer", "2", "1, 2", "Physical NeuronCores per logical core."},
     {"NEURON_RT_VIRTUAL_CORE_SIZE", "integer", "2", "1, 2",
      "Older name of NEURON_LOGICAL_NC_CONFIG, which wins."},
-    {"TORCH_NEURONX_HBM_LIMIT", "bytes", "0", "a number of bytes; suffixes K, M, G (powers of 1024)",
+    {"TORCH_NEURONX_HBM_LIMIT", "bytes", "0",
+     "a number of bytes; suffixes K, M, G (powers of 1024)",
      "HBM of each simulated logical core, for tests of memory limits; 0 is the target's own size."},
     {"NEURON_RT_ROOT_COMM_ID", "string", "", "ip:port",
      "Where rank 0 waits for the others when collectives start."},
@@ -133,10 +133,20 @@ uint64_t parse_bytes(Id id) {
   uint64_t unit = 1;
   if (end != last) {
     switch (*end) {
-      case 'k': case 'K': unit = 1ull << 10; break;
-      case 'm': case 'M': unit = 1ull << 20; break;
-      case 'g': case 'G': unit = 1ull << 30; break;
-      default: raise_malformed(id, value);
+      case 'k':
+      case 'K':
+        unit = 1ull << 10;
+        break;
+      case 'm':
+      case 'M':
+        unit = 1ull << 20;
+        break;
+      case 'g':
+      case 'G':
+        unit = 1ull << 30;
+        break;
+      default:
+        raise_malformed(id, value);
     }
     if (end + 1 != last) raise_malformed(id, value);
   }
@@ -252,17 +262,20 @@ Cached<std::string> g_target([] {
   std::string name = parse_target();
   return name.empty() ? std::string("trn2") : name;
 });
-Cached<Compiler> g_compiler(
-    [] { return static_cast<Compiler>(parse_choice(kCompiler, raw(kCompiler))); });
+Cached<Compiler> g_compiler([] {
+  return static_cast<Compiler>(parse_choice(kCompiler, raw(kCompiler)));
+});
 Cached<std::string> g_cc_flags([] { return std::string(raw(kCcFlags)); });
 Cached<std::string> g_cache_dir(find_cache_dir);
 Cached<bool> g_cache([] { return parse_flag(kCache); });
-Cached<Executor> g_executor(
-    [] { return static_cast<Executor>(parse_choice(kExecutor, raw(kExecutor))); });
+Cached<Executor> g_executor([] {
+  return static_cast<Executor>(parse_choice(kExecutor, raw(kExecutor)));
+});
 Cached<int> g_num_threads([] { return static_cast<int>(parse_integer(kNumThreads, 0, 1024)); });
 Cached<bool> g_launch_blocking([] { return parse_flag(kLaunchBlocking); });
-Cached<Fallback> g_fallback(
-    [] { return static_cast<Fallback>(parse_choice(kFallback, raw(kFallback))); });
+Cached<Fallback> g_fallback([] {
+  return static_cast<Fallback>(parse_choice(kFallback, raw(kFallback)));
+});
 Cached<std::optional<std::vector<int>>> g_visible_cores([] { return parse_cores(kVisibleCores); });
 Cached<int> g_num_cores([] { return static_cast<int>(parse_integer(kNumCores, 0, 1024)); });
 Cached<int> g_lnc([] {
@@ -271,8 +284,9 @@ Cached<int> g_lnc([] {
 });
 Cached<uint64_t> g_hbm_limit([] { return parse_bytes(kHbmLimit); });
 Cached<std::string> g_root_comm_id(parse_root_comm_id);
-Cached<LogLevel> g_log_level(
-    [] { return static_cast<LogLevel>(parse_choice(kLogLevel, raw(kLogLevel))); });
+Cached<LogLevel> g_log_level([] {
+  return static_cast<LogLevel>(parse_choice(kLogLevel, raw(kLogLevel)));
+});
 Cached<int> g_sim_cores([] { return static_cast<int>(parse_integer(kSimCores, 1, 1024)); });
 Cached<std::string> g_sim_faults([] { return std::string(raw(kSimFaults)); });
 
@@ -284,7 +298,7 @@ std::string table_as_markdown() {
   std::string text = "| variable | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
   for (const Variable& row : kTable) {
     text += internal::join("| `", row.name, "` | ", row.type, " | ",
-                           *row.default_value == '\0' ? "" : "`",  row.default_value,
+                           *row.default_value == '\0' ? "" : "`", row.default_value,
                            *row.default_value == '\0' ? "" : "`", " | ", row.allowed, " | ",
                            row.description, " |\n");
   }

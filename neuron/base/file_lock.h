@@ -12,8 +12,10 @@ namespace neuron {
 /// kernel drops the lock when its owner dies, so there are no stale locks.
 class FileLock {
  public:
-  /// Waits at most `patience`; nothing on a timeout. Throws Error(kIo) if the file cannot be opened.
-  static std::optional<FileLock> acquire(const std::string& path, std::chrono::milliseconds patience);
+  /// Waits at most `patience`; nothing on a timeout. Throws Error(kIo) if the file cannot be
+  /// opened.
+  static std::optional<FileLock> acquire(const std::string& path,
+                                         std::chrono::milliseconds patience);
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&& other) noexcept;
   ~FileLock();

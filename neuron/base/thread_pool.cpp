@@ -63,8 +63,8 @@ ThreadPool& ThreadPool::instance() {
   if (pool == nullptr) [[unlikely]] {
     // The threads do not survive a fork; the child drops the old pool, whose locks may be held,
     // and builds its own on demand.
-    static const int registered = pthread_atfork(
-        nullptr, nullptr, [] { g_pool.store(nullptr, std::memory_order_release); });
+    static const int registered =
+        pthread_atfork(nullptr, nullptr, [] { g_pool.store(nullptr, std::memory_order_release); });
     static_cast<void>(registered);
     auto* fresh = new ThreadPool(default_threads());
     if (g_pool.compare_exchange_strong(pool, fresh, std::memory_order_acq_rel)) return *fresh;
@@ -130,7 +130,8 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain, Body body) {
     body(0, count);
     return;
   }
-  if (!started_.load(std::memory_order_acquire)) [[unlikely]] start();
+  if (!started_.load(std::memory_order_acquire)) [[unlikely]]
+    start();
 
   // Four pieces a thread: one whose core was taken away then costs a quarter of its share.
   const int64_t grains = (count + grain - 1) / grain;

@@ -22,9 +22,14 @@ Program sample() {
   program.constants.resize(40, std::byte{7});
   program.kernels.push_back({{1, 2}, std::vector<std::byte>(100, std::byte{9})});
   Step kernel;
-  kernel.kernel = {0, 12, {{BufferRef::Kind::Parameter, 0, 0}, {BufferRef::Kind::Result, 0, 16},
-                           {BufferRef::Kind::Arena, 0, 64}, {BufferRef::Kind::Status, 0, 0}},
-                   {1, -2, 3}, 4};
+  kernel.kernel = {0,
+                   12,
+                   {{BufferRef::Kind::Parameter, 0, 0},
+                    {BufferRef::Kind::Result, 0, 16},
+                    {BufferRef::Kind::Arena, 0, 64},
+                    {BufferRef::Kind::Status, 0, 0}},
+                   {1, -2, 3},
+                   4};
   kernel.work = {48, 48, 12, 0};
   kernel.parallel_group = 3;
   Step library;
@@ -112,13 +117,20 @@ TEST(Neff, BrokenReferencesAreRefused) {
   };
   refuse([](Program& p) { p.steps[0].kernel.kernel = 1; });
   refuse([](Program& p) { p.steps[0].kernel.pointers[0].index = 2; });
-  refuse([](Program& p) { p.steps[0].kernel.pointers[0].offset = -1; });
-  refuse([](Program& p) { p.steps[0].kernel.pointers[2].offset = 5000; });
+  refuse([](Program& p) { p.steps[1].library.inputs[0].buffer.offset = -1; });
+  refuse([](Program& p) { p.steps[1].library.inputs[0].buffer.offset = 1 << 30; });
   refuse([](Program& p) { p.steps[0].kernel.extent = -1; });
   refuse([](Program& p) { p.steps[1].library.inputs[0].dims = {-3, 4}; });
   refuse([](Program& p) { p.steps[1].library.inputs[0].strides = {1}; });
   refuse([](Program& p) { p.arena_bytes = -5; });
   refuse([](Program& p) { p.results[0].alias = 2; });
+}
+
+TEST(Neff, GuardedReadsMayStartOutsideTheirBuffer) {
+  Program program = sample();
+  program.steps[0].kernel.pointers[0].offset = -8;
+  const std::vector<std::byte> file = write_neff(program);
+  EXPECT_EQ(read_neff(file.data(), file.size()).steps[0].kernel.pointers[0].offset, -8);
 }
 
 TEST(Neff, SymbolIsKAnd32HexDigits) {
@@ -137,8 +149,9 @@ TEST(Neff, OneStepProgramIsQuick) {
     const std::vector<std::byte> file = write_neff(program);
     total += read_neff(file.data(), file.size()).steps.size();
   }
-  const double us = std::chrono::duration<double, std::micro>(
-                        std::chrono::steady_clock::now() - start).count() / kRounds;
+  const double us =
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
+      kRounds;
   std::printf("write and read of one step: %.2f us\n", us);
   EXPECT_EQ(total, static_cast<size_t>(kRounds));
 }

@@ -151,9 +151,9 @@ void LoadedModel::execute(const TensorSet& inputs, const TensorSet& outputs) con
 
 std::vector<LoadedModel::Port> LoadedModel::ports() const {
   const Api& library = api();
-  NEURON_CHECK(library.nrt_get_model_tensor_info != nullptr &&
-                   library.nrt_free_model_tensor_info != nullptr,
-               kUnsupported, library.path, " has no nrt_get_model_tensor_info");
+  NEURON_CHECK(
+      library.nrt_get_model_tensor_info != nullptr && library.nrt_free_model_tensor_info != nullptr,
+      kUnsupported, library.path, " has no nrt_get_model_tensor_info");
   nrt_tensor_info_array_t* info = nullptr;
   NRT_CHECK(library.nrt_get_model_tensor_info(handle_, &info), "reading a model's tensors");
   std::vector<Port> ports;

@@ -101,8 +101,10 @@ std::unique_ptr<const Api> load_selected() {
                  "runtime library (libnrt.so, package aws-neuronx-runtime-lib) can be loaded; ",
                  "looked for:", tried, "\nuse TORCH_NEURONX_NRT=sim for the simulator, or name a ",
                  "library with TORCH_NEURONX_NRT_LIBRARY");
-    log::warning("a Neuron device is present but its runtime library cannot be loaded; the "
-                 "simulator is used instead. Looked for:", tried);
+    log::warning(
+        "a Neuron device is present but its runtime library cannot be loaded; the "
+        "simulator is used instead. Looked for:",
+        tried);
     tried.clear();
   }
   auto api = try_places(simulator_places(), tried);

@@ -213,11 +213,7 @@ typedef uint64_t nrta_seq_t; /* execution unit (top 16 bits) | sequence number (
 #define NRTA_SEQ_UNIT(seq) ((uint32_t)((seq) >> 48))
 #define NRTA_SEQ_NUMBER(seq) ((uint64_t)((seq) & 0xFFFFFFFFFFFFull))
 
-typedef enum {
-  NRTA_XU_TENSOR_OP = 0,
-  NRTA_XU_COMPUTE = 1,
-  NRTA_XU_COLLECTIVES = 2
-} nrta_xu_t;
+typedef enum { NRTA_XU_TENSOR_OP = 0, NRTA_XU_COMPUTE = 1, NRTA_XU_COLLECTIVES = 2 } nrta_xu_t;
 
 /* `ret` is written at completion and must stay valid until then; so must buffers and tensors.
  * Requests of one (core, unit, queue) run in order; there is no order between units. */
@@ -226,10 +222,9 @@ NRT_STATUS nrta_tensor_write(nrt_tensor_t* tensor, const void* buffer, uint64_t 
                              nrta_seq_t* seq);
 NRT_STATUS nrta_tensor_read(void* buffer, nrt_tensor_t* tensor, uint64_t offset, uint64_t bytes,
                             int lnc_idx, int queue, NRT_STATUS* ret, nrta_seq_t* seq);
-NRT_STATUS nrta_tensor_copy(nrt_tensor_t* source, uint64_t source_offset,
-                            nrt_tensor_t* destination, uint64_t destination_offset,
-                            uint64_t bytes, int lnc_idx, int queue, NRT_STATUS* ret,
-                            nrta_seq_t* seq);
+NRT_STATUS nrta_tensor_copy(nrt_tensor_t* source, uint64_t source_offset, nrt_tensor_t* destination,
+                            uint64_t destination_offset, uint64_t bytes, int lnc_idx, int queue,
+                            NRT_STATUS* ret, nrta_seq_t* seq);
 NRT_STATUS nrta_execute_schedule(nrt_model_t* model, const nrt_tensor_set_t* inputs,
                                  nrt_tensor_set_t* outputs, int queue, NRT_STATUS* ret,
                                  nrta_seq_t* seq);

@@ -54,9 +54,8 @@ void raise_status(int status, const std::string& doing) {
   const Api& library = api();
   std::string detail;
   if (library.nrtsim_last_error != nullptr) detail = library.nrtsim_last_error();
-  throw Error(error_kind(status),
-              internal::join(doing, ": ", status_name(status), " (", status, ")",
-                             detail.empty() ? "" : ": ", detail));
+  throw Error(error_kind(status), internal::join(doing, ": ", status_name(status), " (", status,
+                                                 ")", detail.empty() ? "" : ": ", detail));
 }
 
 }  // namespace neuron::nrt

@@ -183,10 +183,9 @@ void run_convolution(const Call& call) {
                             for (int64_t k = 0; k < n; ++k) {
                               line.items[k] = convert<U>(sums[static_cast<size_t>(done + o + k)]);
                             }
-                            store_chunk<U>(
-                                y.dtype, line.items, n,
-                                y.at(base + offsets[0] + o * rows.row_strides()[0]),
-                                rows.row_strides()[0]);
+                            store_chunk<U>(y.dtype, line.items, n,
+                                           y.at(base + offsets[0] + o * rows.row_strides()[0]),
+                                           rows.row_strides()[0]);
                           }
                         });
                         done += rows.length();

@@ -140,10 +140,10 @@ void dot(const Call& call, const View& a, const View& b, const View& y) {
           for (int64_t j = 0; j < columns; ++j) {
             line.items[j] = convert<U>(tiles->c[i * kTileN + j]);
           }
-          store_chunk<U>(y.dtype, line.items, columns,
-                         y.at(batch * y.strides[0] + (row + i) * y.strides[1] +
-                              column * y.strides[2]),
-                         y.strides[2]);
+          store_chunk<U>(
+              y.dtype, line.items, columns,
+              y.at(batch * y.strides[0] + (row + i) * y.strides[1] + column * y.strides[2]),
+              y.strides[2]);
         }
       });
     }
@@ -156,8 +156,7 @@ void run_dot(const Call& call) {
   const View a = call.input(0), b = call.input(1), y = call.output();
   NEURON_CHECK(a.rank() == 3 && b.rank() == 3 && y.rank() == 3 && a.dtype == b.dtype &&
                    a.sizes[0] == y.sizes[0] && b.sizes[0] == y.sizes[0] &&
-                   a.sizes[1] == y.sizes[1] && b.sizes[2] == y.sizes[2] &&
-                   a.sizes[2] == b.sizes[1],
+                   a.sizes[1] == y.sizes[1] && b.sizes[2] == y.sizes[2] && a.sizes[2] == b.sizes[1],
                kInvalid, "operands ", to_string(a.dtype, a.sizes), " and ",
                to_string(b.dtype, b.sizes), " do not give ", to_string(y.dtype, y.sizes));
   if (y.count() == 0) return;

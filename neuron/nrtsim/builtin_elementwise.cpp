@@ -7,7 +7,8 @@
 #include "neuron/nrtsim/builtin_support.h"
 
 // neuron.copy: y = convert(x).
-// neuron.unary, neuron.binary, neuron.ternary: ints {op} with the enumerators of hlo/ops.def;
+// neuron.unary, neuron.binary, neuron.ternary: ints {op} with the enumerators of hlo/ops.def
+// (neuron.binary takes ops of three operands too);
 // Compare has its direction as second integer (EQ, NE, LT, LE, GT, GE).
 // Operands have the result's shape (broadcast dims have stride 0).
 namespace neuron::nrtsim {
@@ -51,8 +52,9 @@ double digamma(double x) {
   for (; x < 16; x += 1) result -= 1 / x;
   const double z = 1 / (x * x);
   const double series =
-      z * (1.0 / 12 -
-           z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132 - z * (691.0 / 32760))))));
+      z *
+      (1.0 / 12 -
+       z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132 - z * (691.0 / 32760))))));
   return result + std::log(x) - 0.5 / x - (std::isinf(x) ? 0 : series);
 }
 
@@ -68,8 +70,7 @@ double erf_inv(double x) {
   const double half = 2 / (std::numbers::pi * kA) + log_term / 2;
   double y = std::sqrt(std::sqrt(half * half - log_term / kA) - half);
   for (int i = 0; i < 4; ++i) {
-    const double error =
-        magnitude < 0.5 ? std::erf(y) - magnitude : (1 - magnitude) - std::erfc(y);
+    const double error = magnitude < 0.5 ? std::erf(y) - magnitude : (1 - magnitude) - std::erfc(y);
     const double step = error / (2 * std::numbers::inv_sqrtpi * std::exp(-y * y));
     y -= step / (1 + y * step);
   }
@@ -87,46 +88,80 @@ void map(const T* x, U* y, int64_t n, F f) {
 template <typename T>
 void real_unary(Op op, DType dtype, const T* x, T* y, int64_t n) {
   switch (op) {
-    case Op::Abs: return map(x, y, n, [](T v) { return std::fabs(v); });
-    case Op::Negate: return map(x, y, n, [](T v) { return -v; });
-    case Op::Sign: return map(x, y, n, [](T v) { return T(v > 0) - T(v < 0); });
-    case Op::Exp: return map(x, y, n, [](T v) { return std::exp(v); });
-    case Op::Exp2: return map(x, y, n, [](T v) { return std::exp2(v); });
-    case Op::Expm1: return map(x, y, n, [](T v) { return std::expm1(v); });
-    case Op::Log: return map(x, y, n, [](T v) { return std::log(v); });
-    case Op::Log2: return map(x, y, n, [](T v) { return std::log2(v); });
-    case Op::Log10: return map(x, y, n, [](T v) { return std::log10(v); });
-    case Op::Log1p: return map(x, y, n, [](T v) { return std::log1p(v); });
-    case Op::Sqrt: return map(x, y, n, [](T v) { return std::sqrt(v); });
-    case Op::Rsqrt: return map(x, y, n, [](T v) { return T(1) / std::sqrt(v); });
-    case Op::Ceil: return map(x, y, n, [](T v) { return std::ceil(v); });
-    case Op::Floor: return map(x, y, n, [](T v) { return std::floor(v); });
-    case Op::Trunc: return map(x, y, n, [](T v) { return std::trunc(v); });
-    case Op::RoundNearestEven: return map(x, y, n, [](T v) { return std::nearbyint(v); });
-    case Op::Logistic: return map(x, y, n, [](T v) { return T(1) / (T(1) + std::exp(-v)); });
-    case Op::Tanh: return map(x, y, n, [](T v) { return std::tanh(v); });
-    case Op::Sine: return map(x, y, n, [](T v) { return std::sin(v); });
-    case Op::Cosine: return map(x, y, n, [](T v) { return std::cos(v); });
-    case Op::Tan: return map(x, y, n, [](T v) { return std::tan(v); });
-    case Op::Asin: return map(x, y, n, [](T v) { return std::asin(v); });
-    case Op::Acos: return map(x, y, n, [](T v) { return std::acos(v); });
-    case Op::Atan: return map(x, y, n, [](T v) { return std::atan(v); });
-    case Op::Sinh: return map(x, y, n, [](T v) { return std::sinh(v); });
-    case Op::Cosh: return map(x, y, n, [](T v) { return std::cosh(v); });
-    case Op::Asinh: return map(x, y, n, [](T v) { return std::asinh(v); });
-    case Op::Acosh: return map(x, y, n, [](T v) { return std::acosh(v); });
-    case Op::Atanh: return map(x, y, n, [](T v) { return std::atanh(v); });
-    case Op::Erf: return map(x, y, n, [](T v) { return std::erf(v); });
-    case Op::Erfc: return map(x, y, n, [](T v) { return std::erfc(v); });
-    case Op::ErfInv: return map(x, y, n, [](T v) { return erf_inv(v); });
+    case Op::Abs:
+      return map(x, y, n, [](T v) { return std::fabs(v); });
+    case Op::Negate:
+      return map(x, y, n, [](T v) { return -v; });
+    case Op::Sign:
+      return map(x, y, n, [](T v) { return T(v > 0) - T(v < 0); });
+    case Op::Exp:
+      return map(x, y, n, [](T v) { return std::exp(v); });
+    case Op::Exp2:
+      return map(x, y, n, [](T v) { return std::exp2(v); });
+    case Op::Expm1:
+      return map(x, y, n, [](T v) { return std::expm1(v); });
+    case Op::Log:
+      return map(x, y, n, [](T v) { return std::log(v); });
+    case Op::Log2:
+      return map(x, y, n, [](T v) { return std::log2(v); });
+    case Op::Log10:
+      return map(x, y, n, [](T v) { return std::log10(v); });
+    case Op::Log1p:
+      return map(x, y, n, [](T v) { return std::log1p(v); });
+    case Op::Sqrt:
+      return map(x, y, n, [](T v) { return std::sqrt(v); });
+    case Op::Rsqrt:
+      return map(x, y, n, [](T v) { return T(1) / std::sqrt(v); });
+    case Op::Ceil:
+      return map(x, y, n, [](T v) { return std::ceil(v); });
+    case Op::Floor:
+      return map(x, y, n, [](T v) { return std::floor(v); });
+    case Op::Trunc:
+      return map(x, y, n, [](T v) { return std::trunc(v); });
+    case Op::RoundNearestEven:
+      return map(x, y, n, [](T v) { return std::nearbyint(v); });
+    case Op::Logistic:
+      return map(x, y, n, [](T v) { return T(1) / (T(1) + std::exp(-v)); });
+    case Op::Tanh:
+      return map(x, y, n, [](T v) { return std::tanh(v); });
+    case Op::Sine:
+      return map(x, y, n, [](T v) { return std::sin(v); });
+    case Op::Cosine:
+      return map(x, y, n, [](T v) { return std::cos(v); });
+    case Op::Tan:
+      return map(x, y, n, [](T v) { return std::tan(v); });
+    case Op::Asin:
+      return map(x, y, n, [](T v) { return std::asin(v); });
+    case Op::Acos:
+      return map(x, y, n, [](T v) { return std::acos(v); });
+    case Op::Atan:
+      return map(x, y, n, [](T v) { return std::atan(v); });
+    case Op::Sinh:
+      return map(x, y, n, [](T v) { return std::sinh(v); });
+    case Op::Cosh:
+      return map(x, y, n, [](T v) { return std::cosh(v); });
+    case Op::Asinh:
+      return map(x, y, n, [](T v) { return std::asinh(v); });
+    case Op::Acosh:
+      return map(x, y, n, [](T v) { return std::acosh(v); });
+    case Op::Atanh:
+      return map(x, y, n, [](T v) { return std::atanh(v); });
+    case Op::Erf:
+      return map(x, y, n, [](T v) { return std::erf(v); });
+    case Op::Erfc:
+      return map(x, y, n, [](T v) { return std::erfc(v); });
+    case Op::ErfInv:
+      return map(x, y, n, [](T v) { return erf_inv(v); });
     case Op::Lgamma:
       // lgamma_r: plain lgamma writes a global.
       return map(x, y, n, [](T v) {
         int sign;
         return lgamma_r(static_cast<double>(v), &sign);
       });
-    case Op::Digamma: return map(x, y, n, [](T v) { return digamma(v); });
-    default: refuse(op, dtype);
+    case Op::Digamma:
+      return map(x, y, n, [](T v) { return digamma(v); });
+    default:
+      refuse(op, dtype);
   }
 }
 
@@ -149,32 +184,56 @@ void complex_unary(Op op, DType dtype, const T* x, T* y, int64_t n) {
     for (int64_t i = 0; i < n; ++i) y[i] = convert<T>(Complex(f(Complex(x[i]))));
   };
   switch (op) {
-    case Op::Negate: return apply([](Complex v) { return -v; });
+    case Op::Negate:
+      return apply([](Complex v) { return -v; });
     case Op::Sign:
       return apply([](Complex v) { return v == Complex(0) ? v : v / std::abs(v); });
-    case Op::Exp: return apply([](Complex v) { return std::exp(v); });
-    case Op::Exp2: return apply([](Complex v) { return std::exp(v * std::numbers::ln2); });
-    case Op::Expm1: return apply(complex_expm1);
-    case Op::Log: return apply([](Complex v) { return std::log(v); });
-    case Op::Log2: return apply([](Complex v) { return std::log(v) / std::numbers::ln2; });
-    case Op::Log10: return apply([](Complex v) { return std::log(v) / std::numbers::ln10; });
-    case Op::Log1p: return apply(complex_log1p);
-    case Op::Sqrt: return apply([](Complex v) { return std::sqrt(v); });
-    case Op::Rsqrt: return apply([](Complex v) { return 1.0 / std::sqrt(v); });
-    case Op::Logistic: return apply([](Complex v) { return 1.0 / (1.0 + std::exp(-v)); });
-    case Op::Tanh: return apply([](Complex v) { return std::tanh(v); });
-    case Op::Sine: return apply([](Complex v) { return std::sin(v); });
-    case Op::Cosine: return apply([](Complex v) { return std::cos(v); });
-    case Op::Tan: return apply([](Complex v) { return std::tan(v); });
-    case Op::Asin: return apply([](Complex v) { return std::asin(v); });
-    case Op::Acos: return apply([](Complex v) { return std::acos(v); });
-    case Op::Atan: return apply([](Complex v) { return std::atan(v); });
-    case Op::Sinh: return apply([](Complex v) { return std::sinh(v); });
-    case Op::Cosh: return apply([](Complex v) { return std::cosh(v); });
-    case Op::Asinh: return apply([](Complex v) { return std::asinh(v); });
-    case Op::Acosh: return apply([](Complex v) { return std::acosh(v); });
-    case Op::Atanh: return apply([](Complex v) { return std::atanh(v); });
-    default: refuse(op, dtype);
+    case Op::Exp:
+      return apply([](Complex v) { return std::exp(v); });
+    case Op::Exp2:
+      return apply([](Complex v) { return std::exp(v * std::numbers::ln2); });
+    case Op::Expm1:
+      return apply(complex_expm1);
+    case Op::Log:
+      return apply([](Complex v) { return std::log(v); });
+    case Op::Log2:
+      return apply([](Complex v) { return std::log(v) / std::numbers::ln2; });
+    case Op::Log10:
+      return apply([](Complex v) { return std::log(v) / std::numbers::ln10; });
+    case Op::Log1p:
+      return apply(complex_log1p);
+    case Op::Sqrt:
+      return apply([](Complex v) { return std::sqrt(v); });
+    case Op::Rsqrt:
+      return apply([](Complex v) { return 1.0 / std::sqrt(v); });
+    case Op::Logistic:
+      return apply([](Complex v) { return 1.0 / (1.0 + std::exp(-v)); });
+    case Op::Tanh:
+      return apply([](Complex v) { return std::tanh(v); });
+    case Op::Sine:
+      return apply([](Complex v) { return std::sin(v); });
+    case Op::Cosine:
+      return apply([](Complex v) { return std::cos(v); });
+    case Op::Tan:
+      return apply([](Complex v) { return std::tan(v); });
+    case Op::Asin:
+      return apply([](Complex v) { return std::asin(v); });
+    case Op::Acos:
+      return apply([](Complex v) { return std::acos(v); });
+    case Op::Atan:
+      return apply([](Complex v) { return std::atan(v); });
+    case Op::Sinh:
+      return apply([](Complex v) { return std::sinh(v); });
+    case Op::Cosh:
+      return apply([](Complex v) { return std::cosh(v); });
+    case Op::Asinh:
+      return apply([](Complex v) { return std::asinh(v); });
+    case Op::Acosh:
+      return apply([](Complex v) { return std::acosh(v); });
+    case Op::Atanh:
+      return apply([](Complex v) { return std::atanh(v); });
+    default:
+      refuse(op, dtype);
   }
 }
 
@@ -186,12 +245,18 @@ void integer_unary(Op op, DType dtype, const T* x, T* y, int64_t n) {
   } else {
     using U = std::make_unsigned_t<T>;
     switch (op) {
-      case Op::Abs: return map(x, y, n, [](T v) { return v < 0 ? T(U(0) - U(v)) : v; });
-      case Op::Negate: return map(x, y, n, [](T v) { return T(U(0) - U(v)); });
-      case Op::Sign: return map(x, y, n, [](T v) { return T(v > 0) - T(v < 0); });
-      case Op::Not: return map(x, y, n, [](T v) { return ~v; });
-      case Op::Popcnt: return map(x, y, n, [](T v) { return std::popcount(U(v)); });
-      default: refuse(op, dtype);
+      case Op::Abs:
+        return map(x, y, n, [](T v) { return v < 0 ? T(U(0) - U(v)) : v; });
+      case Op::Negate:
+        return map(x, y, n, [](T v) { return T(U(0) - U(v)); });
+      case Op::Sign:
+        return map(x, y, n, [](T v) { return T(v > 0) - T(v < 0); });
+      case Op::Not:
+        return map(x, y, n, [](T v) { return ~v; });
+      case Op::Popcnt:
+        return map(x, y, n, [](T v) { return std::popcount(U(v)); });
+      default:
+        refuse(op, dtype);
     }
   }
 }
@@ -228,18 +293,28 @@ T next_after(DType dtype, T a, T b) {
 template <typename T>
 void real_binary(Op op, DType dtype, const T* a, const T* b, T* y, int64_t n) {
   switch (op) {
-    case Op::Add: return map2(a, b, y, n, [](T u, T v) { return u + v; });
-    case Op::Subtract: return map2(a, b, y, n, [](T u, T v) { return u - v; });
-    case Op::Multiply: return map2(a, b, y, n, [](T u, T v) { return u * v; });
-    case Op::Divide: return map2(a, b, y, n, [](T u, T v) { return u / v; });
-    case Op::Remainder: return map2(a, b, y, n, [](T u, T v) { return std::fmod(u, v); });
-    case Op::Power: return map2(a, b, y, n, [](T u, T v) { return std::pow(u, v); });
-    case Op::Maximum: return map2(a, b, y, n, [](T u, T v) { return larger(u, v); });
-    case Op::Minimum: return map2(a, b, y, n, [](T u, T v) { return smaller(u, v); });
-    case Op::Atan2: return map2(a, b, y, n, [](T u, T v) { return std::atan2(u, v); });
+    case Op::Add:
+      return map2(a, b, y, n, [](T u, T v) { return u + v; });
+    case Op::Subtract:
+      return map2(a, b, y, n, [](T u, T v) { return u - v; });
+    case Op::Multiply:
+      return map2(a, b, y, n, [](T u, T v) { return u * v; });
+    case Op::Divide:
+      return map2(a, b, y, n, [](T u, T v) { return u / v; });
+    case Op::Remainder:
+      return map2(a, b, y, n, [](T u, T v) { return std::fmod(u, v); });
+    case Op::Power:
+      return map2(a, b, y, n, [](T u, T v) { return std::pow(u, v); });
+    case Op::Maximum:
+      return map2(a, b, y, n, [](T u, T v) { return larger(u, v); });
+    case Op::Minimum:
+      return map2(a, b, y, n, [](T u, T v) { return smaller(u, v); });
+    case Op::Atan2:
+      return map2(a, b, y, n, [](T u, T v) { return std::atan2(u, v); });
     case Op::NextAfter:
       return map2(a, b, y, n, [&](T u, T v) { return next_after(dtype, u, v); });
-    default: refuse(op, dtype);
+    default:
+      refuse(op, dtype);
   }
 }
 
@@ -249,14 +324,19 @@ void complex_binary(Op op, DType dtype, const T* a, const T* b, T* y, int64_t n)
     for (int64_t i = 0; i < n; ++i) y[i] = convert<T>(Complex(f(Complex(a[i]), Complex(b[i]))));
   };
   switch (op) {
-    case Op::Add: return apply([](Complex u, Complex v) { return u + v; });
-    case Op::Subtract: return apply([](Complex u, Complex v) { return u - v; });
-    case Op::Multiply: return apply([](Complex u, Complex v) { return times(u, v); });
-    case Op::Divide: return apply([](Complex u, Complex v) { return u / v; });
+    case Op::Add:
+      return apply([](Complex u, Complex v) { return u + v; });
+    case Op::Subtract:
+      return apply([](Complex u, Complex v) { return u - v; });
+    case Op::Multiply:
+      return apply([](Complex u, Complex v) { return times(u, v); });
+    case Op::Divide:
+      return apply([](Complex u, Complex v) { return u / v; });
     case Op::Power:
       return apply(
           [](Complex u, Complex v) { return v == Complex(0) ? Complex(1) : std::pow(u, v); });
-    default: refuse(op, dtype);
+    default:
+      refuse(op, dtype);
   }
 }
 
@@ -283,18 +363,27 @@ void integer_binary(Op op, DType dtype, const T* a, const T* b, T* y, int64_t n)
   using I = std::make_signed_t<U>;
   constexpr uint64_t kWidth = sizeof(T) * 8;
   switch (op) {
-    case Op::Add: return map2(a, b, y, n, [](T u, T v) { return plus(u, v); });
-    case Op::Multiply: return map2(a, b, y, n, [](T u, T v) { return times(u, v); });
-    case Op::Maximum: return map2(a, b, y, n, [](T u, T v) { return larger(u, v); });
-    case Op::Minimum: return map2(a, b, y, n, [](T u, T v) { return smaller(u, v); });
-    case Op::And: return map2(a, b, y, n, [](T u, T v) { return u & v; });
-    case Op::Or: return map2(a, b, y, n, [](T u, T v) { return u | v; });
-    case Op::Xor: return map2(a, b, y, n, [](T u, T v) { return u ^ v; });
-    default: break;
+    case Op::Add:
+      return map2(a, b, y, n, [](T u, T v) { return plus(u, v); });
+    case Op::Multiply:
+      return map2(a, b, y, n, [](T u, T v) { return times(u, v); });
+    case Op::Maximum:
+      return map2(a, b, y, n, [](T u, T v) { return larger(u, v); });
+    case Op::Minimum:
+      return map2(a, b, y, n, [](T u, T v) { return smaller(u, v); });
+    case Op::And:
+      return map2(a, b, y, n, [](T u, T v) { return u & v; });
+    case Op::Or:
+      return map2(a, b, y, n, [](T u, T v) { return u | v; });
+    case Op::Xor:
+      return map2(a, b, y, n, [](T u, T v) { return u ^ v; });
+    default:
+      break;
   }
   if constexpr (!std::is_same_v<T, bool>) {
     switch (op) {
-      case Op::Subtract: return map2(a, b, y, n, [](T u, T v) { return T(U(u) - U(v)); });
+      case Op::Subtract:
+        return map2(a, b, y, n, [](T u, T v) { return T(U(u) - U(v)); });
       case Op::Divide:
         return map2(a, b, y, n, [](T u, T v) -> T {
           if (v == 0) return static_cast<T>(-1);
@@ -308,7 +397,8 @@ void integer_binary(Op op, DType dtype, const T* a, const T* b, T* y, int64_t n)
           if (std::is_signed_v<T> && v == static_cast<T>(-1)) return 0;
           return static_cast<T>(u % v);
         });
-      case Op::Power: return map2(a, b, y, n, [](T u, T v) { return integer_power(u, v); });
+      case Op::Power:
+        return map2(a, b, y, n, [](T u, T v) { return integer_power(u, v); });
       // A negative count is a huge unsigned one.
       case Op::ShiftLeft:
         return map2(a, b, y, n, [](T u, T v) {
@@ -322,7 +412,8 @@ void integer_binary(Op op, DType dtype, const T* a, const T* b, T* y, int64_t n)
         return map2(a, b, y, n, [](T u, T v) {
           return static_cast<uint64_t>(v) >= kWidth ? T(0) : T(U(u) >> v);
         });
-      default: break;
+      default:
+        break;
     }
   }
   refuse(op, dtype);
@@ -334,17 +425,23 @@ void compare(int64_t direction, DType dtype, const T* a, const T* b, bool* y, in
   if (direction == 1) return map2(a, b, y, n, [](T u, T v) { return u != v; });
   if constexpr (!kIsComplex<T>) {
     switch (direction) {
-      case 2: return map2(a, b, y, n, [](T u, T v) { return u < v; });
-      case 3: return map2(a, b, y, n, [](T u, T v) { return u <= v; });
-      case 4: return map2(a, b, y, n, [](T u, T v) { return u > v; });
-      case 5: return map2(a, b, y, n, [](T u, T v) { return u >= v; });
-      default: break;
+      case 2:
+        return map2(a, b, y, n, [](T u, T v) { return u < v; });
+      case 3:
+        return map2(a, b, y, n, [](T u, T v) { return u <= v; });
+      case 4:
+        return map2(a, b, y, n, [](T u, T v) { return u > v; });
+      case 5:
+        return map2(a, b, y, n, [](T u, T v) { return u >= v; });
+      default:
+        break;
     }
   }
   refuse(Op::Compare, dtype);
 }
 
-// Runs body(n, at) over chunks; at(k) is the address of operand k's chunk and row stride k its step.
+// Runs body(n, at) over chunks; at(k) is the address of operand k's chunk and row stride k its
+// step.
 template <size_t N>
 void each_chunk(const Call& call, const std::array<const View*, N>& views, int64_t grain,
                 FunctionRef<void(int64_t n, const std::array<std::byte*, N>& at,
@@ -374,44 +471,49 @@ void copy_view(const Call& call, const View& x, const View& y) {
     const size_t bytes = x.element_bytes();
     const Rows<2> rows(y.sizes, {DimsRef(x.strides), DimsRef(y.strides)});
     const auto [from_step, to_step] = rows.row_strides();
-    rows.parallel(call, kCheapGrain * 4, [&, from_step = from_step, to_step = to_step](
-                                             const auto& offsets, int64_t, int64_t n) {
-      const std::byte* from = x.at(offsets[0]);
-      std::byte* to = y.at(offsets[1]);
-      if (from_step == 1 && to_step == 1) {
-        if (from != to) std::memmove(to, from, static_cast<size_t>(n) * bytes);
-        return;
-      }
-      const auto move = [&](auto tag) {
-        using Bits = decltype(tag);
-        const auto* source = reinterpret_cast<const Bits*>(from);
-        auto* target = reinterpret_cast<Bits*>(to);
-        for (int64_t i = 0; i < n; ++i) target[i * to_step] = source[i * from_step];
-      };
-      switch (bytes) {
-        case 1: return move(uint8_t{});
-        case 2: return move(uint16_t{});
-        case 4: return move(uint32_t{});
-        case 8: return move(uint64_t{});
-        default: return move(std::complex<double>{});
-      }
-    });
+    rows.parallel(
+        call, kCheapGrain * 4,
+        [&, from_step = from_step, to_step = to_step](const auto& offsets, int64_t, int64_t n) {
+          const std::byte* from = x.at(offsets[0]);
+          std::byte* to = y.at(offsets[1]);
+          if (from_step == 1 && to_step == 1) {
+            if (from != to) std::memmove(to, from, static_cast<size_t>(n) * bytes);
+            return;
+          }
+          const auto move = [&](auto tag) {
+            using Bits = decltype(tag);
+            const auto* source = reinterpret_cast<const Bits*>(from);
+            auto* target = reinterpret_cast<Bits*>(to);
+            for (int64_t i = 0; i < n; ++i) target[i * to_step] = source[i * from_step];
+          };
+          switch (bytes) {
+            case 1:
+              return move(uint8_t{});
+            case 2:
+              return move(uint16_t{});
+            case 4:
+              return move(uint32_t{});
+            case 8:
+              return move(uint64_t{});
+            default:
+              return move(std::complex<double>{});
+          }
+        });
     return;
   }
   with_compute(x.dtype, [&](auto from) {
     using T = decltype(from);
     with_compute(y.dtype, [&](auto to) {
       using U = decltype(to);
-      each_chunk<2>(call, {&x, &y}, kCheapGrain,
-                    [&](int64_t n, const auto& at, const auto& step) {
-                      Chunk<T> source;
-                      Chunk<U> target;
-                      load_chunk<T>(x.dtype, at[0], step[0], n, source.items);
-                      for (int64_t i = 0; i < n; ++i) {
-                        target.items[i] = convert<U>(source.items[i]);
-                      }
-                      store_chunk<U>(y.dtype, target.items, n, at[1], step[1]);
-                    });
+      each_chunk<2>(call, {&x, &y}, kCheapGrain, [&](int64_t n, const auto& at, const auto& step) {
+        Chunk<T> source;
+        Chunk<U> target;
+        load_chunk<T>(x.dtype, at[0], step[0], n, source.items);
+        for (int64_t i = 0; i < n; ++i) {
+          target.items[i] = convert<U>(source.items[i]);
+        }
+        store_chunk<U>(y.dtype, target.items, n, at[1], step[1]);
+      });
     });
   });
 }
@@ -427,8 +529,8 @@ void run_unary(const Call& call) {
   check_same_sizes(x, y, "unary");
   if (op == Op::Convert) return copy_view(call, x, y);
   if (op == Op::BitcastConvert) {
-    NEURON_CHECK(x.element_bytes() == y.element_bytes(), kInvalid, "bitcast of ",
-                 name_of(x.dtype), " to ", name_of(y.dtype));
+    NEURON_CHECK(x.element_bytes() == y.element_bytes(), kInvalid, "bitcast of ", name_of(x.dtype),
+                 " to ", name_of(y.dtype));
     View same = x;
     same.dtype = y.dtype;
     return copy_view(call, same, y);
@@ -475,6 +577,7 @@ void run_unary(const Call& call) {
 
 void run_binary(const Call& call) {
   const Op op = op_of(call);
+  if (op == Op::Select || op == Op::Fma) return run_ternary(call);
   const View a = call.input(0);
   const View b = call.input(1);
   const View y = call.output();
@@ -507,9 +610,8 @@ void run_binary(const Call& call) {
           for (int64_t i = 0; i < n; ++i) to[i] = {u[i], v[i]};
         });
       }
-      run(T{}, [&](const T* u, const T* v, T* to, int64_t n) {
-        real_binary(op, a.dtype, u, v, to, n);
-      });
+      run(T{},
+          [&](const T* u, const T* v, T* to, int64_t n) { real_binary(op, a.dtype, u, v, to, n); });
     } else if constexpr (kIsComplex<T>) {
       run(T{}, [&](const T* u, const T* v, T* to, int64_t n) {
         complex_binary(op, a.dtype, u, v, to, n);

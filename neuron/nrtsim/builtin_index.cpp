@@ -45,13 +45,12 @@ IndexPlan plan_of(const Call& call, const View& x, const View& g, size_t first_i
   for (size_t k = 0; k < dims.size(); ++k) {
     indices.push_back(call.input(first_index + k));
     check_same_sizes(indices[k], indices[0], "indices");
-    NEURON_CHECK(dims[k] >= 0 && dims[k] < static_cast<int64_t>(x.rank()), kInvalid,
-                 "indexed dim ", dims[k], " of rank ", x.rank());
+    NEURON_CHECK(dims[k] >= 0 && dims[k] < static_cast<int64_t>(x.rank()), kInvalid, "indexed dim ",
+                 dims[k], " of rank ", x.rank());
   }
   plan.index_sizes = indices[0].sizes;
   const size_t index_rank = plan.index_sizes.size();
-  NEURON_CHECK(g.rank() == x.rank() - dims.size() + index_rank &&
-                   position + index_rank <= g.rank(),
+  NEURON_CHECK(g.rank() == x.rank() - dims.size() + index_rank && position + index_rank <= g.rank(),
                kInvalid, to_string(g.dtype, g.sizes), " is not ", to_string(x.dtype, x.sizes),
                " indexed by ", to_string(plan.index_sizes));
   for (size_t d = 0; d < index_rank; ++d) {
@@ -87,8 +86,7 @@ IndexPlan plan_of(const Call& call, const View& x, const View& g, size_t first_i
         Chunk<T> line;
         for (int64_t i = 0; i < rows.length(); i += kChunk) {
           const int64_t n = std::min(kChunk, rows.length() - i);
-          load_chunk<T>(indices[k].dtype,
-                        indices[k].at(offsets[0] + i * rows.row_strides()[0]),
+          load_chunk<T>(indices[k].dtype, indices[k].at(offsets[0] + i * rows.row_strides()[0]),
                         rows.row_strides()[0], n, line.items);
           for (int64_t j = 0; j < n; ++j) {
             const auto index = convert<int64_t>(line.items[j]);
@@ -122,34 +120,33 @@ void run_gather(const Call& call) {
   const size_t bytes = x.element_bytes();
   const int64_t work = std::max<int64_t>(1, plan.after());
   const auto [x_step, y_step] = after.row_strides();
-  call.parallel(
-      plan.before() * count, std::max<int64_t>(1, kCheapGrain / work / 2),
-      [&, x_step = x_step, y_step = y_step](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t outer = i / count, inner = i % count;
-          const int64_t from = plan.offsets[static_cast<size_t>(inner)];
-          const int64_t x_base = unravel(outer, plan.before_sizes, plan.before_x) + from;
-          const int64_t y_base = unravel(outer, plan.before_sizes, plan.before_g) +
-                                 unravel(inner, plan.index_sizes, plan.index_g);
-          after.walk(0, after.count(), [&](const auto& offsets) {
-            const std::byte* source = x.at(x_base + offsets[0]);
-            std::byte* target = y.at(y_base + offsets[1]);
-            const int64_t n = after.length();
-            if (from == kOutside) {
-              for (int64_t k = 0; k < n; ++k) {
-                std::memset(target + k * y_step * static_cast<int64_t>(bytes), 0, bytes);
-              }
-            } else if (n == 1 || (x_step == 1 && y_step == 1)) {
-              std::memcpy(target, source, static_cast<size_t>(n) * bytes);
-            } else {
-              for (int64_t k = 0; k < n; ++k) {
-                std::memcpy(target + k * y_step * static_cast<int64_t>(bytes),
-                            source + k * x_step * static_cast<int64_t>(bytes), bytes);
-              }
-            }
-          });
-        }
-      });
+  call.parallel(plan.before() * count, std::max<int64_t>(1, kCheapGrain / work / 2),
+                [&, x_step = x_step, y_step = y_step](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    const int64_t outer = i / count, inner = i % count;
+                    const int64_t from = plan.offsets[static_cast<size_t>(inner)];
+                    const int64_t x_base = unravel(outer, plan.before_sizes, plan.before_x) + from;
+                    const int64_t y_base = unravel(outer, plan.before_sizes, plan.before_g) +
+                                           unravel(inner, plan.index_sizes, plan.index_g);
+                    after.walk(0, after.count(), [&](const auto& offsets) {
+                      const std::byte* source = x.at(x_base + offsets[0]);
+                      std::byte* target = y.at(y_base + offsets[1]);
+                      const int64_t n = after.length();
+                      if (from == kOutside) {
+                        for (int64_t k = 0; k < n; ++k) {
+                          std::memset(target + k * y_step * static_cast<int64_t>(bytes), 0, bytes);
+                        }
+                      } else if (n == 1 || (x_step == 1 && y_step == 1)) {
+                        std::memcpy(target, source, static_cast<size_t>(n) * bytes);
+                      } else {
+                        for (int64_t k = 0; k < n; ++k) {
+                          std::memcpy(target + k * y_step * static_cast<int64_t>(bytes),
+                                      source + k * x_step * static_cast<int64_t>(bytes), bytes);
+                        }
+                      }
+                    });
+                  }
+                });
 }
 
 void run_scatter(const Call& call) {
@@ -173,45 +170,44 @@ void run_scatter(const Call& call) {
     using S = decltype(tag);
     using T = Compute<S>;
     const auto apply = [&](auto combine) {
-      call.parallel(
-          plan.before() * blocks, std::max<int64_t>(1, kCheapGrain / 4 / (count * columns)),
-          [&](int64_t begin, int64_t end) {
-            std::vector<int64_t> to(static_cast<size_t>(columns));
-            std::vector<int64_t> from(static_cast<size_t>(columns));
-            for (int64_t i = begin; i < end; ++i) {
-              const int64_t outer = i / blocks, first = i % blocks * columns;
-              const int64_t n = std::min(columns, after - first);
-              const int64_t y_base = unravel(outer, plan.before_sizes, plan.before_x);
-              const int64_t u_base = unravel(outer, plan.before_sizes, plan.before_g);
-              for (int64_t k = 0; k < n; ++k) {
-                to[static_cast<size_t>(k)] =
-                    y_base + unravel(first + k, plan.after_sizes, plan.after_x);
-                from[static_cast<size_t>(k)] =
-                    u_base + unravel(first + k, plan.after_sizes, plan.after_g);
-              }
-              auto* target = reinterpret_cast<S*>(y.data);
-              const auto* source = reinterpret_cast<const S*>(updates.data);
-              for (int64_t j = 0; j < count; ++j) {
-                const int64_t place = plan.offsets[static_cast<size_t>(j)];
-                const int64_t update = unravel(j, plan.index_sizes, plan.index_g);
-                for (int64_t k = 0; k < n; ++k) {
-                  combine(target[place + to[static_cast<size_t>(k)]],
-                          source[update + from[static_cast<size_t>(k)]]);
-                }
-              }
-            }
-          });
+      call.parallel(plan.before() * blocks,
+                    std::max<int64_t>(1, kCheapGrain / 4 / (count * columns)),
+                    [&](int64_t begin, int64_t end) {
+                      std::vector<int64_t> to(static_cast<size_t>(columns));
+                      std::vector<int64_t> from(static_cast<size_t>(columns));
+                      for (int64_t i = begin; i < end; ++i) {
+                        const int64_t outer = i / blocks, first = i % blocks * columns;
+                        const int64_t n = std::min(columns, after - first);
+                        const int64_t y_base = unravel(outer, plan.before_sizes, plan.before_x);
+                        const int64_t u_base = unravel(outer, plan.before_sizes, plan.before_g);
+                        for (int64_t k = 0; k < n; ++k) {
+                          to[static_cast<size_t>(k)] =
+                              y_base + unravel(first + k, plan.after_sizes, plan.after_x);
+                          from[static_cast<size_t>(k)] =
+                              u_base + unravel(first + k, plan.after_sizes, plan.after_g);
+                        }
+                        auto* target = reinterpret_cast<S*>(y.data);
+                        const auto* source = reinterpret_cast<const S*>(updates.data);
+                        for (int64_t j = 0; j < count; ++j) {
+                          const int64_t place = plan.offsets[static_cast<size_t>(j)];
+                          const int64_t update = unravel(j, plan.index_sizes, plan.index_g);
+                          for (int64_t k = 0; k < n; ++k) {
+                            combine(target[place + to[static_cast<size_t>(k)]],
+                                    source[update + from[static_cast<size_t>(k)]]);
+                          }
+                        }
+                      }
+                    });
     };
     switch (kind) {
-      case 0: return apply([](S& old, const S& update) { old = update; });
+      case 0:
+        return apply([](S& old, const S& update) { old = update; });
       case 1:
-        return apply([](S& old, const S& update) {
-          old = narrow_to<S>(plus<T>(load(old), load(update)));
-        });
+        return apply(
+            [](S& old, const S& update) { old = narrow_to<S>(plus<T>(load(old), load(update))); });
       case 2:
-        return apply([](S& old, const S& update) {
-          old = narrow_to<S>(times<T>(load(old), load(update)));
-        });
+        return apply(
+            [](S& old, const S& update) { old = narrow_to<S>(times<T>(load(old), load(update))); });
       case 3:
         return apply([](S& old, const S& update) {
           old = narrow_to<S>(smaller<T>(load(old), load(update)));
@@ -238,8 +234,8 @@ void run_dynamic_update_slice(const Call& call) {
                  " is larger than ", to_string(y.sizes));
     const View start = call.input(2 + d);
     // Clamped so that the update fits.
-    const int64_t at = std::clamp<int64_t>(load_integer(start.dtype, start.data), 0,
-                                           y.sizes[d] - update.sizes[d]);
+    const int64_t at =
+        std::clamp<int64_t>(load_integer(start.dtype, start.data), 0, y.sizes[d] - update.sizes[d]);
     offset += at * y.strides[d];
   }
   place.data = y.at(offset);

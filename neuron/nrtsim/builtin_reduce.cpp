@@ -67,10 +67,14 @@ struct Combine {
 template <typename Body>
 void with_combine(int64_t kind, Body&& body) {
   switch (kind) {
-    case kSum: return body(Combine<kSum>{});
-    case kProduct: return body(Combine<kProduct>{});
-    case kMax: return body(Combine<kMax>{});
-    default: return body(Combine<kMin>{});
+    case kSum:
+      return body(Combine<kSum>{});
+    case kProduct:
+      return body(Combine<kProduct>{});
+    case kMax:
+      return body(Combine<kMax>{});
+    default:
+      return body(Combine<kMin>{});
   }
 }
 
@@ -163,41 +167,47 @@ struct ReduceFunctions {
 
 template <typename T, typename A, int64_t kind>
 ReduceFunctions reduce_functions() {
-  return {
-      [](void* totals, int64_t n) {
-        std::fill_n(static_cast<A*>(totals), n, identity_of<A>(kind));
-      },
-      [](DType dtype, const std::byte* from, int64_t step, int64_t n, void* total) {
-        Chunk<T> line;
-        load_chunk<T>(dtype, from, step, n, line.items);
-        auto* to = static_cast<A*>(total);
-        *to = combine_chunk<T, A>(line.items, n, *to, Combine<kind>{});
-      },
-      [](DType dtype, const std::byte* from, int64_t step, int64_t n, void* totals) {
-        Chunk<T> line;
-        load_chunk<T>(dtype, from, step, n, line.items);
-        auto* to = static_cast<A*>(totals);
-        for (int64_t i = 0; i < n; ++i) to[i] = Combine<kind>{}(to[i], convert<A>(line.items[i]));
-      },
-      [](DType dtype, const void* totals, int64_t n, std::byte* to, int64_t step) {
-        Chunk<T> line;
-        const auto* from = static_cast<const A*>(totals);
-        for (int64_t i = 0; i < n; ++i) line.items[i] = convert<T>(from[i]);
-        store_chunk<T>(dtype, line.items, n, to, step);
-      },
-      sizeof(A)};
+  return {[](void* totals, int64_t n) {
+            std::fill_n(static_cast<A*>(totals), n, identity_of<A>(kind));
+          },
+          [](DType dtype, const std::byte* from, int64_t step, int64_t n, void* total) {
+            Chunk<T> line;
+            load_chunk<T>(dtype, from, step, n, line.items);
+            auto* to = static_cast<A*>(total);
+            *to = combine_chunk<T, A>(line.items, n, *to, Combine<kind>{});
+          },
+          [](DType dtype, const std::byte* from, int64_t step, int64_t n, void* totals) {
+            Chunk<T> line;
+            load_chunk<T>(dtype, from, step, n, line.items);
+            auto* to = static_cast<A*>(totals);
+            for (int64_t i = 0; i < n; ++i)
+              to[i] = Combine<kind>{}(to[i], convert<A>(line.items[i]));
+          },
+          [](DType dtype, const void* totals, int64_t n, std::byte* to, int64_t step) {
+            Chunk<T> line;
+            const auto* from = static_cast<const A*>(totals);
+            for (int64_t i = 0; i < n; ++i) line.items[i] = convert<T>(from[i]);
+            store_chunk<T>(dtype, line.items, n, to, step);
+          },
+          sizeof(A)};
 }
 
 ReduceFunctions functions_of(DType dtype, int64_t kind) {
   return with_compute(dtype, [&](auto tag) {
     using T = decltype(tag);
     switch (kind) {
-      case kSum: return reduce_functions<T, Wide<T>, kSum>();
-      case kProduct: return reduce_functions<T, Wide<T>, kProduct>();
-      case kMax: return reduce_functions<T, T, kMax>();
-      case kMin: return reduce_functions<T, T, kMin>();
-      case kAnd: return reduce_functions<T, T, kAnd>();
-      default: return reduce_functions<T, T, kOr>();
+      case kSum:
+        return reduce_functions<T, Wide<T>, kSum>();
+      case kProduct:
+        return reduce_functions<T, Wide<T>, kProduct>();
+      case kMax:
+        return reduce_functions<T, T, kMax>();
+      case kMin:
+        return reduce_functions<T, T, kMin>();
+      case kAnd:
+        return reduce_functions<T, T, kAnd>();
+      default:
+        return reduce_functions<T, T, kOr>();
     }
   });
 }
@@ -218,8 +228,8 @@ void run_reduce(const Call& call) {
   // Whichever is closer together in memory is read along.
   const bool along_reduced = smallest_stride(split.reduced_sizes, split.reduced_x) <=
                              smallest_stride(split.kept_sizes, split.kept_x);
-  const int64_t grain = std::max<int64_t>(along_reduced ? 1 : kChunk,
-                                          kCheapGrain / std::max<int64_t>(1, inner));
+  const int64_t grain =
+      std::max<int64_t>(along_reduced ? 1 : kChunk, kCheapGrain / std::max<int64_t>(1, inner));
   const ReduceFunctions f = functions_of(x.dtype, kind);
   const int64_t x_step = kept.row_strides()[0], y_step = kept.row_strides()[1];
   const int64_t row_step = reduced.row_strides()[0];
@@ -270,22 +280,22 @@ void run_scan(const Call& call) {
     with_combine(kind, [&](auto combine) {
       rows.parallel(call, std::max<int64_t>(1, kCheapGrain / 4 / length),
                     [&](const auto& offsets, int64_t, int64_t n) {
-        for (int64_t i = 0; i < n; ++i) {
-          const int64_t from = offsets[0] + i * rows.row_strides()[0];
-          const int64_t to = offsets[1] + i * rows.row_strides()[1];
-          A total = identity_of<A>(kind);
-          Chunk<T> line;
-          for (int64_t k = 0; k < length; k += kChunk) {
-            const int64_t m = std::min(kChunk, length - k);
-            load_chunk<T>(x.dtype, x.at(from + k * x_step), x_step, m, line.items);
-            for (int64_t j = 0; j < m; ++j) {
-              total = combine(total, convert<A>(line.items[j]));
-              line.items[j] = convert<T>(total);
-            }
-            store_chunk<T>(y.dtype, line.items, m, y.at(to + k * y_step), y_step);
-          }
-        }
-      });
+                      for (int64_t i = 0; i < n; ++i) {
+                        const int64_t from = offsets[0] + i * rows.row_strides()[0];
+                        const int64_t to = offsets[1] + i * rows.row_strides()[1];
+                        A total = identity_of<A>(kind);
+                        Chunk<T> line;
+                        for (int64_t k = 0; k < length; k += kChunk) {
+                          const int64_t m = std::min(kChunk, length - k);
+                          load_chunk<T>(x.dtype, x.at(from + k * x_step), x_step, m, line.items);
+                          for (int64_t j = 0; j < m; ++j) {
+                            total = combine(total, convert<A>(line.items[j]));
+                            line.items[j] = convert<T>(total);
+                          }
+                          store_chunk<T>(y.dtype, line.items, m, y.at(to + k * y_step), y_step);
+                        }
+                      }
+                    });
     });
   });
 }
@@ -307,31 +317,32 @@ void run_arg_reduce(const Call& call) {
     if constexpr (!kIsComplex<T>) {
       kept.parallel(call, std::max<int64_t>(1, kCheapGrain / 2 / length),
                     [&](const auto& offsets, int64_t, int64_t n) {
-        Chunk<T> line;
-        for (int64_t i = 0; i < n; ++i) {
-          const int64_t base = offsets[0] + i * kept.row_strides()[0];
-          int64_t best = 0;
-          T extreme{};
-          bool done = false;
-          for (int64_t k = 0; k < length && !done; k += kChunk) {
-            const int64_t m = std::min(kChunk, length - k);
-            load_chunk<T>(x.dtype, x.at(base + k * step), step, m, line.items);
-            if (k == 0) {
-              extreme = line.items[0];
-              done = is_nan(extreme);
-            }
-            for (int64_t j = 0; j < m && !done; ++j) {
-              const T value = line.items[j];
-              if (is_nan(value) || (is_max ? value > extreme : value < extreme)) {
-                best = k + j;
-                extreme = value;
-                done = is_nan(value);
-              }
-            }
-          }
-          store_one<int64_t>(DType::i64, best, y.at(offsets[1] + i * kept.row_strides()[1]));
-        }
-      });
+                      Chunk<T> line;
+                      for (int64_t i = 0; i < n; ++i) {
+                        const int64_t base = offsets[0] + i * kept.row_strides()[0];
+                        int64_t best = 0;
+                        T extreme{};
+                        bool done = false;
+                        for (int64_t k = 0; k < length && !done; k += kChunk) {
+                          const int64_t m = std::min(kChunk, length - k);
+                          load_chunk<T>(x.dtype, x.at(base + k * step), step, m, line.items);
+                          if (k == 0) {
+                            extreme = line.items[0];
+                            done = is_nan(extreme);
+                          }
+                          for (int64_t j = 0; j < m && !done; ++j) {
+                            const T value = line.items[j];
+                            if (is_nan(value) || (is_max ? value > extreme : value < extreme)) {
+                              best = k + j;
+                              extreme = value;
+                              done = is_nan(value);
+                            }
+                          }
+                        }
+                        store_one<int64_t>(DType::i64, best,
+                                           y.at(offsets[1] + i * kept.row_strides()[1]));
+                      }
+                    });
     }
   });
 }

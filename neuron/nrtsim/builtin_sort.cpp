@@ -78,29 +78,30 @@ void run_sort(const Call& call) {
   with_stored(x.dtype, [&](auto tag) {
     using S = decltype(tag);
     if constexpr (!kIsComplex<S>) {
-      rows.parallel(call, std::max<int64_t>(1, 2048 / static_cast<int64_t>(length)),
-                    [&](const auto& offsets, int64_t, int64_t n) {
-        std::vector<Item> items(length), scratch(length);
-        std::vector<S> sorted(length);  // The result may lie over x.
-        for (int64_t i = 0; i < n; ++i) {
-          const auto* from =
-              reinterpret_cast<const S*>(x.at(offsets[0] + i * rows.row_strides()[0]));
-          auto* to = reinterpret_cast<S*>(values.at(offsets[1] + i * rows.row_strides()[1]));
-          auto* index_to =
-              reinterpret_cast<int64_t*>(indices.at(offsets[2] + i * rows.row_strides()[2]));
-          for (size_t k = 0; k < length; ++k) {
-            const uint64_t key =
-                key_of<Compute<S>>(load(from[static_cast<int64_t>(k) * x.strides[d]]));
-            items[k] = {descending ? ~key : key, static_cast<int64_t>(k)};
-          }
-          sort_items(items, scratch);
-          for (size_t k = 0; k < length; ++k) sorted[k] = from[items[k].index * x.strides[d]];
-          for (size_t k = 0; k < length; ++k) {
-            to[static_cast<int64_t>(k) * values.strides[d]] = sorted[k];
-            index_to[static_cast<int64_t>(k) * indices.strides[d]] = items[k].index;
-          }
-        }
-      });
+      rows.parallel(
+          call, std::max<int64_t>(1, 2048 / static_cast<int64_t>(length)),
+          [&](const auto& offsets, int64_t, int64_t n) {
+            std::vector<Item> items(length), scratch(length);
+            std::vector<S> sorted(length);  // The result may lie over x.
+            for (int64_t i = 0; i < n; ++i) {
+              const auto* from =
+                  reinterpret_cast<const S*>(x.at(offsets[0] + i * rows.row_strides()[0]));
+              auto* to = reinterpret_cast<S*>(values.at(offsets[1] + i * rows.row_strides()[1]));
+              auto* index_to =
+                  reinterpret_cast<int64_t*>(indices.at(offsets[2] + i * rows.row_strides()[2]));
+              for (size_t k = 0; k < length; ++k) {
+                const uint64_t key =
+                    key_of<Compute<S>>(load(from[static_cast<int64_t>(k) * x.strides[d]]));
+                items[k] = {descending ? ~key : key, static_cast<int64_t>(k)};
+              }
+              sort_items(items, scratch);
+              for (size_t k = 0; k < length; ++k) sorted[k] = from[items[k].index * x.strides[d]];
+              for (size_t k = 0; k < length; ++k) {
+                to[static_cast<int64_t>(k) * values.strides[d]] = sorted[k];
+                index_to[static_cast<int64_t>(k) * indices.strides[d]] = items[k].index;
+              }
+            }
+          });
     }
   });
 }

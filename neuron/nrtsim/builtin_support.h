@@ -207,9 +207,7 @@ class Rows {
     }
     call.parallel(count_, std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, length_)),
                   [&](int64_t begin, int64_t end) {
-                    walk(begin, end, [&](const Offsets& offsets) {
-                      body(offsets, 0, length_);
-                    });
+                    walk(begin, end, [&](const Offsets& offsets) { body(offsets, 0, length_); });
                   });
   }
 
@@ -270,9 +268,8 @@ void store_one(DType dtype, T value, std::byte* to) {
 }
 /// An element of any integer dtype.
 inline int64_t load_integer(DType dtype, const std::byte* from) {
-  return with_compute(dtype, [&](auto tag) {
-    return convert<int64_t>(load_one<decltype(tag)>(dtype, from));
-  });
+  return with_compute(
+      dtype, [&](auto tag) { return convert<int64_t>(load_one<decltype(tag)>(dtype, from)); });
 }
 
 /// A buffer of kChunk elements (std::vector<bool> is none).

@@ -97,10 +97,11 @@ int run(const std::string& name, std::vector<Tensor*> inputs, std::vector<Tensor
   };
   for (const Tensor* t : inputs) add(*t, in, in_data);
   for (const Tensor* t : outputs) add(*t, out, out_data);
-  const nrtsim_lib_call_t call = {sizeof(call), name.c_str(), in.data(),
-                                  static_cast<uint32_t>(in.size()), out.data(),
-                                  static_cast<uint32_t>(out.size()), ints.data(), ints.size(),
-                                  nullptr, 0};
+  const nrtsim_lib_call_t call = {sizeof(call), name.c_str(),
+                                  in.data(),    static_cast<uint32_t>(in.size()),
+                                  out.data(),   static_cast<uint32_t>(out.size()),
+                                  ints.data(),  ints.size(),
+                                  nullptr,      0};
   char message[512] = "";
   const int status = kernel->run(nullptr, &call, in_data.data(), out_data.data(),
                                  &library_context(), message, sizeof(message));
@@ -108,10 +109,10 @@ int run(const std::string& name, std::vector<Tensor*> inputs, std::vector<Tensor
   return status;
 }
 
-constexpr DType kAll[] = {DType::pred, DType::i8, DType::i16, DType::i32, DType::i64, DType::u8,
-                          DType::u16, DType::u32, DType::u64, DType::f16, DType::bf16, DType::f32,
-                          DType::f64, DType::f8e4m3fn, DType::f8e4m3, DType::f8e5m2, DType::c64,
-                          DType::c128};
+constexpr DType kAll[] = {DType::pred,   DType::i8,  DType::i16, DType::i32,      DType::i64,
+                          DType::u8,     DType::u16, DType::u32, DType::u64,      DType::f16,
+                          DType::bf16,   DType::f32, DType::f64, DType::f8e4m3fn, DType::f8e4m3,
+                          DType::f8e5m2, DType::c64, DType::c128};
 
 TEST(Builtin, CopyConvertsBetweenAllDtypesAndStrides) {
   for (const DType from : kAll) {
@@ -169,10 +170,14 @@ TEST(Builtin, SpecialFunctionsKeepTheirDigits) {
     Op op;
     double x, y;
   };
-  for (const Case& c : {Case{Op::Digamma, 1, -0.57721566490153286}, {Op::Digamma, -0.5, 0.03648997397857652},
-                        {Op::ErfInv, 0.5, 0.47693627620446987}, {Op::ErfInv, -0.999999, -3.4589107372754988},
-                        {Op::Lgamma, 0.5, 0.57236494292470008}, {Op::Log10, 1000, 3},
-                        {Op::RoundNearestEven, 2.5, 2}, {Op::Sign, -0.0, 0}}) {
+  for (const Case& c : {Case{Op::Digamma, 1, -0.57721566490153286},
+                        {Op::Digamma, -0.5, 0.03648997397857652},
+                        {Op::ErfInv, 0.5, 0.47693627620446987},
+                        {Op::ErfInv, -0.999999, -3.4589107372754988},
+                        {Op::Lgamma, 0.5, 0.57236494292470008},
+                        {Op::Log10, 1000, 3},
+                        {Op::RoundNearestEven, 2.5, 2},
+                        {Op::Sign, -0.0, 0}}) {
     Tensor x(DType::f64, {1}), y(DType::f64, {1});
     x.set(0, c.x);
     ASSERT_EQ(run("neuron.unary", {&x}, {&y}, {static_cast<int64_t>(c.op)}), 0) << g_message;
@@ -183,8 +188,8 @@ TEST(Builtin, SpecialFunctionsKeepTheirDigits) {
 TEST(Builtin, DotOfEveryDtypeAndLayout) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64,
                             DType::i8, DType::u8, DType::c64}) {
-    for (const auto& [m, k, n] : {std::array<int64_t, 3>{1, 1, 1}, {3, 5, 7}, {65, 300, 130},
-                                  {4, 0, 3}, {1, 257, 33}}) {
+    for (const auto& [m, k, n] :
+         {std::array<int64_t, 3>{1, 1, 1}, {3, 5, 7}, {65, 300, 130}, {4, 0, 3}, {1, 257, 33}}) {
       for (const bool transposed : {false, true}) {
         Tensor a(dtype, {2, m, k}, transposed ? Dims{m * k, 1, m} : Dims{});
         Tensor b(dtype, {2, k, n}, transposed ? Dims{k * n, 1, k} : Dims{});
@@ -231,8 +236,8 @@ TEST(Builtin, DotMayWidenItsResult) {
 }
 
 // Straight from the definition.
-void check_convolution(Dims input, Dims kernel, Dims stride, Dims low, Dims high, Dims lhs, Dims rhs,
-                       int64_t groups, int64_t batch_groups, bool reverse) {
+void check_convolution(Dims input, Dims kernel, Dims stride, Dims low, Dims high, Dims lhs,
+                       Dims rhs, int64_t groups, int64_t batch_groups, bool reverse) {
   const size_t n = stride.size();
   Dims out = {input[0] / batch_groups, kernel[0]};
   std::vector<int64_t> ints = {static_cast<int64_t>(n)};
@@ -272,8 +277,8 @@ void check_convolution(Dims input, Dims kernel, Dims stride, Dims low, Dims high
         bool inside = true;
         for (size_t d = 0; d < n; ++d) {
           const int64_t position = index[d + 2] * stride[d] + tap[d] * rhs[d] - low[d];
-          inside = inside && position >= 0 && position % lhs[d] == 0 &&
-                   position / lhs[d] < input[d + 2];
+          inside =
+              inside && position >= 0 && position % lhs[d] == 0 && position / lhs[d] < input[d + 2];
           x_at = x_at * input[d + 2] + position / lhs[d];
           w_at = w_at * kernel[d + 2] + (reverse ? kernel[d + 2] - 1 - tap[d] : tap[d]);
         }
@@ -285,8 +290,10 @@ void check_convolution(Dims input, Dims kernel, Dims stride, Dims low, Dims high
 }
 
 TEST(Builtin, ConvolutionFollowsTheDefinition) {
-  check_convolution({2, 3, 9, 8}, {4, 3, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1, false);
-  check_convolution({1, 4, 9, 11}, {6, 2, 3, 2}, {2, 3}, {0, 2}, {1, 0}, {1, 1}, {2, 1}, 2, 1, false);
+  check_convolution({2, 3, 9, 8}, {4, 3, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1, 1,
+                    false);
+  check_convolution({1, 4, 9, 11}, {6, 2, 3, 2}, {2, 3}, {0, 2}, {1, 0}, {1, 1}, {2, 1}, 2, 1,
+                    false);
   check_convolution({2, 2, 5, 4}, {3, 2, 3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 3}, {1, 1}, 1, 1, true);
   check_convolution({4, 3, 6}, {4, 3, 4}, {1}, {-1}, {1}, {1}, {1}, 1, 2, false);
   check_convolution({1, 2, 4, 5, 3}, {2, 2, 2, 2, 2}, {1, 2, 1}, {1, 0, 1}, {0, 1, 1}, {1, 1, 1},
@@ -309,7 +316,8 @@ TEST(Builtin, SortOfEveryDtypeAlongEveryDim) {
   for (const DType dtype : kAll) {
     if (is_complex(dtype)) continue;
     for (const int64_t length : {1, 10, 1500}) {
-      Tensor x(dtype, {3, length}, {1, 3}), values(dtype, {3, length}), indices(DType::i64, {3, length});
+      Tensor x(dtype, {3, length}, {1, 3}), values(dtype, {3, length}),
+          indices(DType::i64, {3, length});
       x.random(5, -100, 100);
       if (is_unsigned_integer(dtype)) x.random(5, 0, 200);
       ASSERT_EQ(run("neuron.sort", {&x}, {&values, &indices}, {1, length % 2}), 0) << g_message;
@@ -318,7 +326,8 @@ TEST(Builtin, SortOfEveryDtypeAlongEveryDim) {
           const auto from = static_cast<int64_t>(indices.get(row * length + i));
           ASSERT_EQ(values.get(row * length + i), x.get(row * length + from));
           if (i == 0) continue;
-          const double before = values.get(row * length + i - 1), now = values.get(row * length + i);
+          const double before = values.get(row * length + i - 1),
+                       now = values.get(row * length + i);
           ASSERT_TRUE(length % 2 != 0 ? before >= now : before <= now) << name_of(dtype);
           if (before == now) {
             ASSERT_LT(indices.get(row * length + i - 1), indices.get(row * length + i));
@@ -429,8 +438,9 @@ TEST(Builtin, ReduceOverAnyDims) {
           const double v = x.get(i);
           const auto [it, fresh] = expected.try_emplace(at, v);
           if (!fresh) {
-            it->second = kind == 0 ? it->second + v : kind == 2 ? std::max(it->second, v)
-                                                                : std::min(it->second, v);
+            it->second = kind == 0   ? it->second + v
+                         : kind == 2 ? std::max(it->second, v)
+                                     : std::min(it->second, v);
           }
         }
         for (const auto& [at, value] : expected) {
@@ -484,7 +494,8 @@ TEST(Builtin, ScanRunsAlongItsDim) {
     }
   }
   ASSERT_EQ(run("neuron.scan", {&x}, {&x}, {2, 1}), 0);  // In place.
-  for (int64_t i = 1; i < 600; ++i) ASSERT_GE(x.get(x.linear({0, i, 0})), x.get(x.linear({0, i - 1, 0})));
+  for (int64_t i = 1; i < 600; ++i)
+    ASSERT_GE(x.get(x.linear({0, i, 0})), x.get(x.linear({0, i - 1, 0})));
 }
 
 TEST(Builtin, ReduceWindowPadsAndDilates) {
@@ -493,7 +504,9 @@ TEST(Builtin, ReduceWindowPadsAndDilates) {
   // Size 1,2,3; stride 1,2,2; dilation 1,2,1; padding low 0,1,1.
   for (const int64_t kind : {0, 2}) {
     ASSERT_EQ(run("neuron.reduce_window", {&x}, {&y},
-                  {kind, 3, 1, 2, 3, 1, 2, 2, 1, 2, 1, 0, 1, 1, 0, 0, 1}), 0) << g_message;
+                  {kind, 3, 1, 2, 3, 1, 2, 2, 1, 2, 1, 0, 1, 1, 0, 0, 1}),
+              0)
+        << g_message;
     for (int64_t i = 0; i < 3; ++i) {
       for (int64_t j = 0; j < 4; ++j) {
         double expected = kind == 0 ? 0 : -std::numeric_limits<double>::infinity();

@@ -38,8 +38,8 @@ void CodeSpace::map_region(size_t bytes) {
   if (shared_) return;
   // Without memfd: every piece gets pages of its own and is sealed when it is published.
   void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  NEURON_CHECK(memory != MAP_FAILED, kIo, "cannot map ", Bytes(size_), " for kernels: ",
-               std::strerror(errno));
+  NEURON_CHECK(memory != MAP_FAILED, kIo, "cannot map ", Bytes(size_),
+               " for kernels: ", std::strerror(errno));
   base_ = {static_cast<std::byte*>(memory), static_cast<std::byte*>(memory)};
 }
 

@@ -20,14 +20,10 @@ struct Fault {
 };
 
 constexpr std::pair<std::string_view, Point> kPoints[] = {
-    {"nrt_init", Point::Init},
-    {"nrt_load", Point::Load},
-    {"nrt_execute", Point::Execute},
-    {"nrt_tensor_allocate", Point::Allocate},
-    {"nrt_tensor_read", Point::Read},
-    {"nrt_tensor_write", Point::Write},
-    {"nrt_tensor_copy", Point::Copy},
-    {"nrta_execute_schedule", Point::Schedule},
+    {"nrt_init", Point::Init},        {"nrt_load", Point::Load},
+    {"nrt_execute", Point::Execute},  {"nrt_tensor_allocate", Point::Allocate},
+    {"nrt_tensor_read", Point::Read}, {"nrt_tensor_write", Point::Write},
+    {"nrt_tensor_copy", Point::Copy}, {"nrta_execute_schedule", Point::Schedule},
 };
 
 std::mutex g_mutex;

@@ -33,7 +33,8 @@ typedef struct nrtsim_lib_call {
 /* What the simulator offers to a running kernel. */
 typedef struct nrtsim_lib_context {
   size_t struct_size;
-  /* Runs body(user, begin, end) over [0, count) on the compute pool, in pieces of at least grain. */
+  /* Runs body(user, begin, end) over [0, count) on the compute pool, in pieces of at least grain.
+   */
   void (*parallel_for)(void (*body)(void* user, int64_t begin, int64_t end), void* user,
                        int64_t count, int64_t grain);
   int threads;

@@ -22,8 +22,8 @@ struct Entry {
 };
 
 struct Table {
-  std::shared_mutex mutex;      // Guards all members.
-  std::deque<Entry> entries;    // Addresses stay; never removed, since loaded programs use them.
+  std::shared_mutex mutex;    // Guards all members.
+  std::deque<Entry> entries;  // Addresses stay; never removed, since loaded programs use them.
   std::unordered_map<std::string, const Entry*> exact;
   std::vector<std::pair<std::string, const Entry*>> prefixes;  // Oldest first.
 };
@@ -95,16 +95,11 @@ LibraryCall::LibraryCall(const neff::LibraryStep& step) {
                step.name, " is not registered with the simulator");
   for (const neff::LibraryTensor& x : step.inputs) inputs_.push_back(describe(x));
   for (const neff::LibraryTensor& x : step.outputs) outputs_.push_back(describe(x));
-  call_ = {sizeof(call_),
-           step.name.c_str(),
-           inputs_.data(),
-           static_cast<uint32_t>(inputs_.size()),
-           outputs_.data(),
-           static_cast<uint32_t>(outputs_.size()),
-           step.ints.data(),
-           step.ints.size(),
-           step.arguments.data(),
-           step.arguments.size()};
+  call_ = {sizeof(call_),         step.name.c_str(),
+           inputs_.data(),        static_cast<uint32_t>(inputs_.size()),
+           outputs_.data(),       static_cast<uint32_t>(outputs_.size()),
+           step.ints.data(),      step.ints.size(),
+           step.arguments.data(), step.arguments.size()};
   if (kernel_->prepare != nullptr) state_ = kernel_->prepare(&call_);
 }
 
@@ -117,7 +112,8 @@ int LibraryCall::run(void* const* inputs, void* const* outputs) const {
   message[0] = '\0';
   const int status = kernel_->run(state_, &call_, inputs, outputs, &library_context(),
                                   message.data(), message.size());
-  if (status == 0) [[likely]] return 0;
+  if (status == 0) [[likely]]
+    return 0;
   message.back() = '\0';
   return fail(status, call_.name, ": ", message.data());
 }

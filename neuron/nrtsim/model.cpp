@@ -69,10 +69,8 @@ std::unique_ptr<Model> Model::load(const std::shared_ptr<Core>& core, const Topo
     return nullptr;
   }
   // Code is shared over all programs, so only what the program owns alone is charged.
-  const uint64_t own = rounded_size(program.constants.size() + 1) - rounded_size(1) +
-                       (program.constants.empty() ? 0 : rounded_size(1));
-  if (own > 0 && !core->bank->charge(own) &&
-      !(core->trim_arenas() && core->bank->charge(own))) {
+  const uint64_t own = program.constants.empty() ? 0 : rounded_size(program.constants.size());
+  if (own > 0 && !core->bank->charge(own) && !(core->trim_arenas() && core->bank->charge(own))) {
     status = fail(NRT_RESOURCE, "a program with ", Bytes(program.constants.size()),
                   " of constants does not fit on core ", core->index, ": ",
                   Bytes(core->bank->used()), " of ", Bytes(core->bank->limit()), " are in use");
@@ -83,8 +81,7 @@ std::unique_ptr<Model> Model::load(const std::shared_ptr<Core>& core, const Topo
   model->prepare(load_kernels(program.kernels));
   // The code lives in the loader now.
   for (neff::KernelCode& kernel : program.kernels) std::vector<std::byte>().swap(kernel.object);
-  model->time_ns_ =
-      static_cast<uint64_t>(program_time_ns(program, *topology.target, topology.lnc));
+  model->time_ns_ = static_cast<uint64_t>(program_time_ns(program, *topology.target, topology.lnc));
   model->uid_ = g_next_uid.fetch_add(1, std::memory_order_relaxed);
   return model;
 }
@@ -218,8 +215,8 @@ int Model::resolve_side(TensorSet& set, bool outputs, Bases& bases) const {
   const auto& infos = outputs ? program_.results : program_.parameters;
   for (size_t i = 0; i < set.resolved.size(); ++i) {
     const nrt_tensor* tensor = set.resolved[i];
-    const auto needed = i < infos.size() ? static_cast<size_t>(infos[i].bytes)
-                                         : size_t{program_.scalar_count} * 16;
+    const auto needed =
+        i < infos.size() ? static_cast<size_t>(infos[i].bytes) : size_t{program_.scalar_count} * 16;
     if (needed > 0 && (tensor->size < needed || tensor->data == nullptr)) [[unlikely]] {
       if (tensor->data == nullptr) {
         return fail(NRT_INVALID, "tensor ", port_name(outputs, i), " has no memory");
@@ -271,8 +268,9 @@ int Model::run_piece(const Launch& launch, void* const* bases, int64_t begin, in
     return launch.call->run(pointers, pointers + launch.call->input_count());
   }
   if (end - begin > launch.grain && launch.grain > 0) {
-    ThreadPool::instance().parallel_for(
-        end, launch.grain, [&](int64_t b, int64_t e) { launch.function(pointers, launch.args, b, e); });
+    ThreadPool::instance().parallel_for(end, launch.grain, [&](int64_t b, int64_t e) {
+      launch.function(pointers, launch.args, b, e);
+    });
   } else {
     launch.function(pointers, launch.args, begin, end);
   }
@@ -334,11 +332,13 @@ int Model::run(Bases& bases) const {
         status = run_launch(launches_[i], bases.data());
       }
     }
-    if (status != 0) [[unlikely]] break;
+    if (status != 0) [[unlikely]]
+      break;
   }
   if (arena != nullptr) put_arena(*core_, arena);
   core_->time_ns.fetch_add(time_ns_, std::memory_order_relaxed);
-  if (status_word != 0 && status == 0) [[unlikely]] status = status_error(status_word);
+  if (status_word != 0 && status == 0) [[unlikely]]
+    status = status_error(status_word);
   return status;
 }
 

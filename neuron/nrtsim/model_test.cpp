@@ -64,8 +64,7 @@ class ModelTest : public ::testing::Test {
   static nrt_model_t* load(const neff::Program& program) {
     const std::vector<std::byte> file = neff::write_neff(program);
     nrt_model_t* model = nullptr;
-    EXPECT_EQ(nrt_load(file.data(), file.size(), 0, 1, &model), NRT_SUCCESS)
-        << nrtsim_last_error();
+    EXPECT_EQ(nrt_load(file.data(), file.size(), 0, 1, &model), NRT_SUCCESS) << nrtsim_last_error();
     return model;
   }
   static nrt_tensor_set_t* set_of(std::vector<std::pair<const char*, nrt_tensor_t*>> tensors) {
@@ -137,8 +136,10 @@ TEST_F(ModelTest, SameSetsMayPointElsewhereAtEveryRun) {
     nrt_tensor_attach_buffer(y, out.data(), 32);
     nrt_execute(model, inputs, outputs);
   }
-  std::printf("execute: %.0f ns\n", std::chrono::duration<double, std::nano>(
-                                        std::chrono::steady_clock::now() - start).count() / kRounds);
+  std::printf(
+      "execute: %.0f ns\n",
+      std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() /
+          kRounds);
   nrt_destroy_tensor_set(&none);
   nrt_destroy_tensor_set(&inputs);
   nrt_destroy_tensor_set(&outputs);
@@ -153,8 +154,14 @@ TEST_F(ModelTest, IndexOutOfRangeIsReportedAsSuch) {
   program.results = {floats(3)};
   program.kernels = {{{2, 1}, test_object("kernels")}};
   neff::Step step;
-  step.kernel = {0, 3, {{Kind::Parameter, 0, 0}, {Kind::Parameter, 1, 0}, {Kind::Result, 0, 0},
-                        {Kind::Status, 0, 0}}, {4, 1}, 0};
+  step.kernel = {0,
+                 3,
+                 {{Kind::Parameter, 0, 0},
+                  {Kind::Parameter, 1, 0},
+                  {Kind::Result, 0, 0},
+                  {Kind::Status, 0, 0}},
+                 {4, 1},
+                 0};
   program.steps = {step};
   nrt_model_t* model = load(program);
   std::vector<float> in = {1, 2, 3, 4}, out(3);
@@ -190,8 +197,12 @@ TEST_F(ModelTest, GroupsOfStepsShareThePool) {
   for (int64_t i = 0; i < kSteps; ++i) {
     neff::Step step;
     step.parallel_group = 1;
-    step.kernel = {0, kCount, {{Kind::Scalars, 0, 16}, {Kind::Constant, 0, 4},
-                               {Kind::Arena, 0, i * kCount * 4}}, {}, 32};
+    step.kernel = {
+        0,
+        kCount,
+        {{Kind::Scalars, 0, 16}, {Kind::Constant, 0, 4}, {Kind::Arena, 0, i * kCount * 4}},
+        {},
+        32};
     program.steps.push_back(step);
   }
   neff::Step last;
@@ -284,9 +295,10 @@ TEST_F(ModelTest, KnownKernelsNeedNoCode) {
     nrt_load(file.data(), file.size(), 0, 1, &model);
     nrt_unload(model);
   }
-  std::printf("load and unload: %.2f us\n",
-              std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-                      .count() / kRounds);
+  std::printf(
+      "load and unload: %.2f us\n",
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
+          kRounds);
 }
 
 TEST_F(ModelTest, ForeignAndBrokenNeffsAreRefused) {
@@ -346,8 +358,11 @@ TEST_F(ModelTest, LibraryKernelsComeFromTheTable) {
   program.results = {floats(6)};
   neff::Step step;
   step.kind = neff::Step::Kind::Library;
-  step.library = {"test.add", {{{Kind::Parameter, 0, 0}, DType::f32, {6}, {1}}},
-                  {{{Kind::Result, 0, 0}, DType::f32, {6}, {1}}}, {5}, {}};
+  step.library = {"test.add",
+                  {{{Kind::Parameter, 0, 0}, DType::f32, {6}, {1}}},
+                  {{{Kind::Result, 0, 0}, DType::f32, {6}, {1}}},
+                  {5},
+                  {}};
   program.steps = {step};
   nrt_model_t* model = load(program);
   EXPECT_EQ(g_prepared, 1);
@@ -386,7 +401,8 @@ TEST_F(ModelTest, InjectedFaultsStrikeOnceOrAlways) {
   nrt_tensor_t* tensor = nullptr;
   EXPECT_EQ(nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 0, 64, "", &tensor), NRT_RESOURCE);
   EXPECT_EQ(nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 0, 64, "", &tensor), NRT_RESOURCE);
-  for (const char* bad : {"nrt_execute", "nrt_foo:4", "nrt_load:x", "nrt_load:4@0", ":", "nrt_load:0"}) {
+  for (const char* bad :
+       {"nrt_execute", "nrt_foo:4", "nrt_load:x", "nrt_load:4@0", ":", "nrt_load:0"}) {
     EXPECT_EQ(nrtsim_set_faults(bad), NRT_INVALID) << bad;
   }
   // A timeout ends the core until the runtime restarts.

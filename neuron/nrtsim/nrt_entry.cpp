@@ -123,12 +123,15 @@ NRT_STATUS load_model(const void* neff, size_t bytes, int32_t vnc, int32_t vnc_c
 
 int execute(nrt_model_t* handle, const nrt_tensor_set_t* inputs, nrt_tensor_set_t* outputs,
             int count) {
-  if (state() != State::Open) [[unlikely]] return check_open();
+  if (state() != State::Open) [[unlikely]]
+    return check_open();
   const Model* model = checked_model(handle);
-  if (model == nullptr) [[unlikely]] return bad_model();
+  if (model == nullptr) [[unlikely]]
+    return bad_model();
   TensorSet* in = checked_set(inputs);
   TensorSet* out = checked_set(outputs);
-  if (in == nullptr || out == nullptr) [[unlikely]] return bad_set();
+  if (in == nullptr || out == nullptr) [[unlikely]]
+    return bad_set();
   for (int i = 0; i < count; ++i) {
     if (const int status = check_core(model->core(), Point::Execute); status != 0) return status;
     Bases bases;
@@ -584,8 +587,8 @@ NRT_EXPORT NRT_STATUS nrt_tensor_get_device_allocation_info(
   const Topology topology = current_topology();
   info->physical_address = reinterpret_cast<uint64_t>(tensor->data);
   info->size = tensor->storage->bytes;
-  info->hbm_index = tensor->storage->core->absolute * topology.lnc /
-                    topology.target->cores_per_stack();
+  info->hbm_index =
+      tensor->storage->core->absolute * topology.lnc / topology.target->cores_per_stack();
   return NRT_SUCCESS;
 }
 
@@ -596,8 +599,8 @@ NRT_EXPORT NRT_STATUS nrt_tensor_check_output_completion(const nrt_tensor_t* ten
   const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(timeout_us);
   while (tensor->completions.load(std::memory_order_acquire) < expected) {
     if (timeout_us >= 0 && std::chrono::steady_clock::now() >= end) {
-      return fail(NRT_TIMEOUT, tensor->completions.load(), " of ", expected,
-                  " completions after ", timeout_us, " us");
+      return fail(NRT_TIMEOUT, tensor->completions.load(), " of ", expected, " completions after ",
+                  timeout_us, " us");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
@@ -715,8 +718,8 @@ NRT_EXPORT NRT_STATUS nrta_tensor_copy(nrt_tensor_t* source, uint64_t source_off
     if (checked(source) == nullptr || checked(destination) == nullptr) return bad_tensor();
     return queue::schedule(
         lnc_idx, NRTA_XU_TENSOR_OP, queue_index,
-        [=] { return do_copy(source, source_offset, destination, destination_offset, bytes); },
-        ret, seq);
+        [=] { return do_copy(source, source_offset, destination, destination_offset, bytes); }, ret,
+        seq);
   });
 }
 

@@ -51,8 +51,8 @@ class Object {
     return value;
   }
   void check_extent(uint64_t offset, uint64_t size, const char* what) const {
-    NEURON_CHECK(offset <= bytes_.size() && size <= bytes_.size() - offset, kInvalid, what,
-                 " of ", size, " bytes at byte ", offset, " of an object of ", bytes_.size());
+    NEURON_CHECK(offset <= bytes_.size() && size <= bytes_.size() - offset, kInvalid, what, " of ",
+                 size, " bytes at byte ", offset, " of an object of ", bytes_.size());
   }
   std::string_view string_at(const Elf64_Shdr& table, uint64_t offset) const;
   Elf64_Sym symbol(uint64_t index) const {
@@ -98,8 +98,8 @@ void Object::parse() {
       NEURON_CHECK(section.sh_link < header.e_shnum, kInvalid, "no symbol names");
     }
   }
-  NEURON_CHECK(symbols_.sh_type == SHT_SYMTAB && symbols_.sh_entsize == sizeof(Elf64_Sym),
-               kInvalid, "no symbol table");
+  NEURON_CHECK(symbols_.sh_type == SHT_SYMTAB && symbols_.sh_entsize == sizeof(Elf64_Sym), kInvalid,
+               "no symbol table");
   names_ = sections_[symbols_.sh_link];
   check_extent(names_.sh_offset, names_.sh_size, "string table");
   NEURON_CHECK(header.e_shstrndx < header.e_shnum, kInvalid, "no section names");
@@ -267,8 +267,8 @@ void Object::place(const CodeSpace::Piece& piece) const {
       NEURON_CHECK(sym.st_shndx < sections_.size() && offsets_[sym.st_shndx] != kNotLoaded,
                    kInvalid, "a relocation against symbol ", string_at(names_, sym.st_name),
                    ", which is not part of the code");
-      const uint64_t target = base + offsets_[sym.st_shndx] + sym.st_value +
-                              static_cast<uint64_t>(rela.r_addend);
+      const uint64_t target =
+          base + offsets_[sym.st_shndx] + sym.st_value + static_cast<uint64_t>(rela.r_addend);
       const size_t at = section_offset + rela.r_offset;
       relocate(ELF64_R_TYPE(rela.r_info), piece.write + at, section_size - rela.r_offset, base + at,
                target);
@@ -320,8 +320,7 @@ void load_object(Kernels& all, std::span<const std::byte> bytes) {
   object.each_function([&](std::string_view name, size_t offset) {
     Hash128 hash;
     if (!parse_symbol(name, hash)) return;
-    all.functions.try_emplace(hash,
-                              reinterpret_cast<neff::KernelFunction>(piece.execute + offset));
+    all.functions.try_emplace(hash, reinterpret_cast<neff::KernelFunction>(piece.execute + offset));
   });
   ++all.stats.objects;
   all.stats.code_bytes += object.image_bytes();

@@ -44,8 +44,8 @@ nrt_tensor* TensorSet::find(std::string_view name) const {
 
 int check_range(const nrt_tensor* tensor, uint64_t offset, uint64_t bytes, const char* what) {
   if (offset > tensor->size || bytes > tensor->size - offset) {
-    return fail(NRT_INVALID, what, ": bytes ", offset, " to ", offset + bytes,
-                " of a tensor of ", tensor->size);
+    return fail(NRT_INVALID, what, ": bytes ", offset, " to ", offset + bytes, " of a tensor of ",
+                tensor->size);
   }
   if (tensor->data == nullptr && bytes > 0) {
     return fail(NRT_INVALID, what, ": the tensor has no memory; attach a buffer first");

@@ -38,7 +38,8 @@ struct nrt_tensor {
   uint32_t magic = neuron::nrtsim::kTensorMagic;
   std::byte* data = nullptr;
   size_t size = 0;
-  std::shared_ptr<neuron::nrtsim::Storage> storage;  // Null: memory attached by the caller, or none.
+  std::shared_ptr<neuron::nrtsim::Storage>
+      storage;  // Null: memory attached by the caller, or none.
   std::string name;
   std::atomic<uint64_t> completions{0};  // Executions that have written it.
 };

@@ -18,7 +18,7 @@ struct Engine {
 
 struct TensorEngine {
   double ghz = 0;
-  int rows = 0;     // Of the array: contraction
+  int rows = 0;  // Of the array: contraction
   int columns = 0;
   double tflops_bf16 = 0;
   double tflops_fp32 = 0;
@@ -27,20 +27,20 @@ struct TensorEngine {
 
 /// A generation of chips. Immutable; there is one constant object per name.
 struct Target {
-  std::string_view name;             // "trn2", as neuronx-cc spells it
-  std::string_view core_name;        // "NeuronCore-v3"
-  std::string_view arch_name;        // As nrt_get_instance_info reports it
-  std::string_view instance_name;    // Instance that the simulator imitates
-  uint32_t instance_family;          // nrt_instance_info_t
+  std::string_view name;           // "trn2", as neuronx-cc spells it
+  std::string_view core_name;      // "NeuronCore-v3"
+  std::string_view arch_name;      // As nrt_get_instance_info reports it
+  std::string_view instance_name;  // Instance that the simulator imitates
+  uint32_t instance_family;        // nrt_instance_info_t
   uint32_t instance_size;
 
   int chips_per_instance;
-  int cores_per_chip;                // Physical
+  int cores_per_chip;  // Physical
   int hbm_stacks_per_chip;
   uint64_t hbm_bytes_per_chip;
   double hbm_gb_per_second_per_chip;
 
-  uint64_t sbuf_bytes;               // Per physical core, as everything below
+  uint64_t sbuf_bytes;  // Per physical core, as everything below
   uint64_t sbuf_usable_partition_bytes;
   uint64_t psum_bytes;
   int partitions;
@@ -49,7 +49,7 @@ struct Target {
   Engine scalar;
   Engine gpsimd;
   int dma_engines;
-  double dma_gb_per_second;          // Effective, all engines
+  double dma_gb_per_second;  // Effective, all engines
   double dma_latency_ns;
   /// Device side of one launch. Not documented; our assumption until it is calibrated.
   double launch_ns;

@@ -25,7 +25,11 @@ constexpr Target kTrn2 = {
     .psum_bytes = 2ull << 20,
     .partitions = 128,
     // Core figures; the chip page's 667 bf16 and 1299 fp8 are 3-6 % above eight times these.
-    .tensor = {.ghz = 2.4, .rows = 128, .columns = 128, .tflops_bf16 = 79, .tflops_fp32 = 20,
+    .tensor = {.ghz = 2.4,
+               .rows = 128,
+               .columns = 128,
+               .tflops_bf16 = 79,
+               .tflops_fp32 = 20,
                .tflops_fp8 = 158},
     .vector = {.ghz = 0.96, .elements_per_cycle = 256, .elements_per_cycle_16bit = 512},
     .scalar = {.ghz = 1.2, .elements_per_cycle = 128, .elements_per_cycle_16bit = 128},

@@ -64,7 +64,8 @@ TEST_F(ExecuteTest, DescribesTheProgramsTensors) {
   EXPECT_NRT(nrt.nrt_free_model_tensor_info(info), NRT_SUCCESS);
   nrt_model_info_t model_info{};
   size_t written = 0;
-  EXPECT_NRT(nrt.nrt_get_model_info(model_, &model_info, sizeof(model_info), &written), NRT_SUCCESS);
+  EXPECT_NRT(nrt.nrt_get_model_info(model_, &model_info, sizeof(model_info), &written),
+             NRT_SUCCESS);
   EXPECT_EQ(model_info.vnc, 0u);
 }
 

@@ -58,11 +58,12 @@ std::vector<std::byte> gather_program() {
   program.results = {info(DType::f32, 3)};
   neff::Step step;
   step.kind = neff::Step::Kind::Library;
-  step.library = {"neuron.gather",
-                  {tensor(Kind::Parameter, 0, DType::f32, 4), tensor(Kind::Parameter, 1, DType::i64, 3)},
-                  {tensor(Kind::Result, 0, DType::f32, 3)},
-                  {0, 0, 0},
-                  {}};
+  step.library = {
+      "neuron.gather",
+      {tensor(Kind::Parameter, 0, DType::f32, 4), tensor(Kind::Parameter, 1, DType::i64, 3)},
+      {tensor(Kind::Result, 0, DType::f32, 3)},
+      {0, 0, 0},
+      {}};
   program.steps = {step};
   return neff::write_neff(program);
 }

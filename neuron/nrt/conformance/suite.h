@@ -21,14 +21,15 @@ std::vector<std::byte> add_program(int64_t count);
 /// out = in[index], over an index tensor of three i64 and four floats.
 std::vector<std::byte> gather_program();
 
-#define EXPECT_NRT(call, expected)                                                  \
-  do {                                                                              \
-    const int conformance_status = static_cast<int>(call);                          \
-    EXPECT_EQ(conformance_status, expected)                                         \
-        << #call << ": " << ::neuron::nrt::status_name(conformance_status) << " "   \
-        << ::neuron::nrt::conformance::detail();                                    \
+#define EXPECT_NRT(call, expected)                                                \
+  do {                                                                            \
+    const int conformance_status = static_cast<int>(call);                        \
+    EXPECT_EQ(conformance_status, expected)                                       \
+        << #call << ": " << ::neuron::nrt::status_name(conformance_status) << " " \
+        << ::neuron::nrt::conformance::detail();                                  \
   } while (false)
-#define ASSERT_NRT(call) ASSERT_EQ(static_cast<int>(call), NRT_SUCCESS) << ::neuron::nrt::conformance::detail()
+#define ASSERT_NRT(call) \
+  ASSERT_EQ(static_cast<int>(call), NRT_SUCCESS) << ::neuron::nrt::conformance::detail()
 
 /// The library's own words about its last error, if it has any.
 std::string detail();

@@ -39,8 +39,10 @@ TEST_F(TensorTest, RangesAreChecked) {
 
 TEST_F(TensorTest, WrongArgumentsAreRefused) {
   nrt_tensor_t* tensor = nullptr;
-  EXPECT_NRT(nrt.nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 4000, 64, "", &tensor), NRT_INVALID);
-  EXPECT_NRT(nrt.nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, -1, 64, "", &tensor), NRT_INVALID);
+  EXPECT_NRT(nrt.nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 4000, 64, "", &tensor),
+             NRT_INVALID);
+  EXPECT_NRT(nrt.nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, -1, 64, "", &tensor),
+             NRT_INVALID);
   EXPECT_NRT(nrt.nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 0, 64, "", nullptr), NRT_INVALID);
   EXPECT_EQ(tensor, nullptr);
   nrt.nrt_tensor_free(&tensor);
@@ -138,8 +140,9 @@ TEST_F(TensorTest, MemoryIsAccountedAndLimited) {
   nrt.nrt_tensor_free(&slice);
   EXPECT_EQ(used().bytes_used, before);
   // More than there is.
-  EXPECT_NRT(nrt.nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 0, used().bytes_limit + 1, "", &tensor),
-             NRT_RESOURCE);
+  EXPECT_NRT(
+      nrt.nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 0, used().bytes_limit + 1, "", &tensor),
+      NRT_RESOURCE);
   EXPECT_EQ(used().bytes_used, before);
   nrt_vnc_memory_stats_t stats{};
   size_t written = 0;
