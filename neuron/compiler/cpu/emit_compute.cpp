@@ -392,40 +392,37 @@ Value* VectorEmitter::infinite_if_either(Value* length, const Lanes& z) {
   return b.CreateSelect(b.CreateOr(re, im), infinity, length);
 }
 
+// Words stay in the low halves of 64-bit lanes: the products want them there, and what gathers in
+// the upper halves is never read.
 void VectorEmitter::philox(Value* key, Value* counter, Value* words[4]) {
-  llvm::Type* i32 = vector_of(b.getInt32Ty());
-  llvm::Type* i64 = vector_of(b.getInt64Ty());
-  const auto low = [&](Value* x) { return b.CreateTrunc(x, i32); };
-  const auto high = [&](Value* x) {
-    return b.CreateTrunc(b.CreateLShr(x, llvm::ConstantInt::get(i64, 32)), i32);
-  };
+  llvm::Type* i64 = counter->getType();
+  const auto number = [&](uint64_t value) { return llvm::ConstantInt::get(i64, value); };
+  const auto high = [&](Value* x) { return b.CreateLShr(x, number(32)); };
   const auto product = [&](Value* x, uint32_t factor) {
-    return b.CreateMul(b.CreateZExt(x, i64), llvm::ConstantInt::get(i64, factor));
+    return b.CreateMul(b.CreateAnd(x, number(0xFFFFFFFFu)), number(factor));
   };
-  Value* c0 = low(counter);
+  Value* c0 = counter;
   Value* c1 = high(counter);
-  Value* c2 = llvm::Constant::getNullValue(i32);
+  Value* c2 = llvm::Constant::getNullValue(i64);
   Value* c3 = c2;
-  Value* k0 = low(key);
+  Value* k0 = key;
   Value* k1 = high(key);
   for (int round = 0; round < 10; ++round) {
     if (round > 0) {
-      k0 = b.CreateAdd(k0, llvm::ConstantInt::get(i32, 0x9E3779B9u));
-      k1 = b.CreateAdd(k1, llvm::ConstantInt::get(i32, 0xBB67AE85u));
+      k0 = b.CreateAdd(k0, number(0x9E3779B9u));
+      k1 = b.CreateAdd(k1, number(0xBB67AE85u));
     }
     Value* p0 = product(c0, 0xD2511F53u);
     Value* p1 = product(c2, 0xCD9E8D57u);
-    Value* n0 = b.CreateXor(b.CreateXor(high(p1), c1), k0);
-    Value* n2 = b.CreateXor(b.CreateXor(high(p0), c3), k1);
-    c0 = n0;
-    c1 = low(p1);
-    c2 = n2;
-    c3 = low(p0);
+    c0 = b.CreateXor(b.CreateXor(high(p1), c1), k0);
+    c2 = b.CreateXor(b.CreateXor(high(p0), c3), k1);
+    c1 = p1;
+    c3 = p0;
   }
-  words[0] = c0;
-  words[1] = c1;
-  words[2] = c2;
-  words[3] = c3;
+  Value* const results[4] = {c0, c1, c2, c3};
+  for (int w = 0; w < 4; ++w) {
+    words[w] = b.CreateTrunc(results[w], vector_of(b.getInt32Ty()));
+  }
 }
 
 }  // namespace neuron::compiler::cpu

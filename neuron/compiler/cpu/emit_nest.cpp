@@ -4,6 +4,9 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "neuron/base/error.h"
 #include "neuron/compiler/cpu/emit_loop.h"
 #include "neuron/compiler/cpu/nest_arguments.h"
@@ -13,8 +16,6 @@ namespace {
 
 // Elements summed into one set of accumulators; longer rows add up the sums of such pieces.
 constexpr int64_t kSumPiece = 4096;
-// Rows below this are walked with single vectors: entering the wide loop would cost more.
-constexpr int64_t kWideRow = 96;
 constexpr int kAccumulators = 4;
 
 }  // namespace
@@ -263,7 +264,7 @@ int NestEmitter::unroll_of(const Sweep& sweep) {
                                    stmt.op == hlo::Op::Select || stmt.op == hlo::Op::Compare ||
                                    stmt.op == hlo::Op::Maximum || stmt.op == hlo::Op::Minimum)
                               ? 1
-                              : 6);
+                              : 16);
         break;
       case StmtKind::Philox: weight += 40; break;
       case StmtKind::Load:
@@ -299,12 +300,7 @@ void NestEmitter::emit_sweep(size_t number) {
   const int unroll = unroll_of(sweep);
   V start = row_begin_;
   V limit = row_end_;
-  V wide_limit = limit;
-  if (unroll == kAccumulators) {
-    V is_wide = b.CreateICmpSGE(b.CreateSub(limit, start), v.i64(kWideRow));
-    wide_limit = b.CreateSelect(is_wide, limit, start);
-  }
-  V index = loop(start, wide_limit, kLanes * unroll, kLanes * unroll, nothing,
+  V index = loop(start, limit, kLanes * unroll, kLanes * unroll, nothing,
                  [&](V i, std::vector<V>&) {
                    positions_.clear();
                    for (int u = 0; u < unroll; ++u) {
@@ -313,6 +309,13 @@ void NestEmitter::emit_sweep(size_t number) {
                    emit_statements(sweep.body, first, kVector);
                    emit_stores(sweep);
                  });
+  if (unroll > 1) {
+    index = loop(index, limit, kLanes, kLanes, nothing, [&](V i, std::vector<V>&) {
+      positions_.assign(1, Position{i});
+      emit_statements(sweep.body, first, kVector);
+      emit_stores(sweep);
+    });
+  }
   loop(index, limit, 1, kLanes, nothing, [&](V i, std::vector<V>&) {
     positions_.assign(1, Position{i, tail_mask(i, limit)});
     emit_statements(sweep.body, first, kVector);
@@ -393,8 +396,9 @@ NestEmitter::Running NestEmitter::fold_lanes(const RowReduce& reduce, Running x)
   return x;
 }
 
-// Four accumulators of 16 lanes in the wide loop, the first of them alone for what is left: the
-// order in which elements are combined follows from the length of the row.
+// Vector k of a piece of the row goes to accumulator k modulo 4, whichever loop it is in: the order
+// in which elements are combined follows from the length of the row alone. Loops of single vectors
+// rotate the accumulators; the final tree is the same for every rotation.
 void NestEmitter::emit_row_reductions(size_t number) {
   const Sweep& sweep = nest_.sweeps[number];
   const StmtId first = first_of_sweep_[number];
@@ -407,16 +411,15 @@ void NestEmitter::emit_row_reductions(size_t number) {
   loop(row_begin_, row_end_, 1, kSumPiece, total_values, [&](V start, std::vector<V>& carried) {
     V piece_end = b.CreateAdd(start, v.i64(kSumPiece));
     V limit = b.CreateSelect(b.CreateICmpSLT(piece_end, row_end_), piece_end, row_end_);
-    V is_wide = b.CreateICmpSGE(b.CreateSub(limit, start), v.i64(kWideRow));
-    V wide_limit = b.CreateSelect(is_wide, limit, start);
-    // Accumulator u of reduction r is running[u * count + r].
+    // Accumulator a of reduction r is running[a * count + r].
     std::vector<Running> running;
-    for (int u = 0; u < kAccumulators; ++u) {
+    for (int a = 0; a < kAccumulators; ++a) {
       for (const RowReduce& reduce : sweep.reduces) running.push_back(identity_of(reduce));
     }
     std::vector<V> values;
-    const auto step = [&](std::vector<V>& loop_values, std::vector<Running>& accumulators) {
-      unflatten(loop_values, accumulators);
+    flatten(running, values);
+    const auto step = [&](std::vector<V>& loop_values) {
+      unflatten(loop_values, running);
       emit_statements(sweep.body, first, kVector);
       emit_stores(sweep);
       for (size_t u = 0; u < positions_.size(); ++u) {
@@ -426,35 +429,40 @@ void NestEmitter::emit_row_reductions(size_t number) {
           if (reduce.arg && lanes == nullptr) {
             lanes = b.CreateAdd(v.splat(positions_[u].index), v.iota64());
           }
-          Running& accumulator = accumulators[u * count + r];
+          Running& accumulator = running[u * count + r];
           accumulator = combine(reduce, accumulator, value_of(reduce, static_cast<int>(u), lanes));
         }
       }
-      flatten(accumulators, loop_values);
+      const size_t turn = positions_.size() % kAccumulators * count;
+      std::rotate(running.begin(), running.begin() + static_cast<long>(turn), running.end());
+      flatten(running, loop_values);
     };
-    flatten(running, values);
-    V index = loop(start, wide_limit, kLanes * kAccumulators, kLanes * kAccumulators, values,
+    V index = start;
+    if (unroll_of(sweep) == kAccumulators) {
+      index = loop(start, limit, kLanes * kAccumulators, kLanes * kAccumulators, values,
                    [&](V i, std::vector<V>& loop_values) {
                      positions_.clear();
                      for (int u = 0; u < kAccumulators; ++u) {
                        positions_.push_back({u == 0 ? i : b.CreateAdd(i, v.i64(u * kLanes))});
                      }
-                     step(loop_values, running);
+                     step(loop_values);
                    });
-    unflatten(values, running);
-    std::vector<Running> single(running.begin(), running.begin() + static_cast<long>(count));
-    flatten(single, values);
+    }
+    index = loop(index, limit, kLanes, kLanes, values, [&](V i, std::vector<V>& loop_values) {
+      positions_.assign(1, Position{i});
+      step(loop_values);
+    });
     loop(index, limit, 1, kLanes, values, [&](V i, std::vector<V>& loop_values) {
       positions_.assign(1, Position{i, tail_mask(i, limit)});
-      step(loop_values, single);
+      step(loop_values);
     });
-    unflatten(values, single);
+    unflatten(values, running);
     unflatten(carried, totals);
     for (size_t r = 0; r < count; ++r) {
       const RowReduce& reduce = sweep.reduces[r];
-      Running low = combine(reduce, single[r], running[count + r]);
-      Running high = combine(reduce, running[2 * count + r], running[3 * count + r]);
-      totals[r] = combine(reduce, totals[r], combine(reduce, low, high));
+      const Running even = combine(reduce, running[r], running[2 * count + r]);
+      const Running odd = combine(reduce, running[count + r], running[3 * count + r]);
+      totals[r] = combine(reduce, totals[r], combine(reduce, even, odd));
     }
     flatten(totals, carried);
   });

@@ -410,6 +410,38 @@ TEST(NestCode, RowReductions) {
   }
 }
 
+// A cheap body is walked four vectors at a time, a costly one singly: the sums must not differ.
+TEST(NestCode, SumsDoNotDependOnTheLoopTheyAreIn) {
+  for (int64_t row : testing::row_lengths()) {
+    std::vector<float> x(static_cast<size_t>(row));
+    std::mt19937 random(3);
+    for (float& value : x) value = static_cast<float>(random() % 100000) * 0.001f + 0.0371f;
+    float sums[2] = {-1, -2};
+    for (int costly = 0; costly < 2; ++costly) {
+      LoopNest nest;
+      nest.row = row;
+      nest.pointer_count = 3;
+      Sweep sweep;
+      sweep.body = {load(0, DType::f32, {1})};
+      RowReduce sum;
+      sum.value = 0;
+      sweep.reduces = {sum};
+      std::vector<float> side(static_cast<size_t>(row));
+      if (costly == 1) {
+        sweep.body.push_back(compute(Op::Exp, DType::f32, {0}));
+        sweep.body.push_back(compute(Op::Tanh, DType::f32, {1}));
+        sweep.stores = {store(2, 2, DType::f32, {1})};
+      }
+      nest.sweeps = {sweep};
+      RowStore out;
+      out.access = access(1, DType::f32, {0});
+      nest.row_stores = {out};
+      run_nest(nest, {x.data(), &sums[costly], side.data()});
+    }
+    EXPECT_EQ(sums[0], sums[1]) << row;
+  }
+}
+
 // Three sweeps: maximum, sum of exponentials, quotient; the exponential is computed again in the
 // last one, or read back from the output row.
 TEST(NestCode, SoftmaxInThreeSweeps) {

@@ -20,6 +20,8 @@ bool is_native_single(Op op) {
     case Op::Exp2:
     case Op::Expm1:
     case Op::Log:
+    case Op::Log1p:
+    case Op::Log2:
     case Op::Logistic:
     case Op::Tanh:
     case Op::Erf:
@@ -111,7 +113,8 @@ V log10(MathBuilder& m, V x) {
   return m.log_specials(x, m.fma(e, m.c(0x1.34413509f7000p-2), y));
 }
 
-V compute(MathBuilder& m, Op op, V x) {
+// `short_result`: the caller rounds to float.
+V compute(MathBuilder& m, Op op, V x, bool short_result) {
   switch (op) {
     case Op::Exp: return m.exp(x);
     case Op::Exp2: return exp2(m, x);
@@ -124,7 +127,7 @@ V compute(MathBuilder& m, Op op, V x) {
     case Op::Tanh: return tanh(m, x);
     case Op::Erf: return m.erf(x);
     case Op::Erfc: return m.erfc(x);
-    case Op::ErfInv: return m.erf_inv(x);
+    case Op::ErfInv: return m.erf_inv(x, !short_result);
     case Op::Sine: {
       V s;
       m.sincos(x, &s, nullptr);
@@ -187,10 +190,10 @@ bool VectorMath::has(Op op) {
 
 V VectorMath::unary(Op op, V x) {
   MathBuilder own(b_, x->getType(), traits_);
-  if (!own.single() || is_native_single(op)) return compute(own, op, x);
+  if (!own.single() || is_native_single(op)) return compute(own, op, x, false);
   llvm::Type* f64 = llvm::FixedVectorType::get(b_.getDoubleTy(), kLanes);
   MathBuilder wide(b_, f64, traits_);
-  return b_.CreateFPTrunc(compute(wide, op, b_.CreateFPExt(x, f64)), x->getType());
+  return b_.CreateFPTrunc(compute(wide, op, b_.CreateFPExt(x, f64), true), x->getType());
 }
 
 V VectorMath::power(V x, V y) {

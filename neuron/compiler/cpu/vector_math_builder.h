@@ -81,7 +81,8 @@ class MathBuilder {
   void sincos(V x, V* sine, V* cosine);
   V erf(V x);
   V erfc(V x);
-  V erf_inv(V x);
+  /// f64 only; without `refine` to about 2^-29, enough for a float.
+  V erf_inv(V x, bool refine);
   V atan(V x);
   V asin(V x);
   V acos(V x);

@@ -67,7 +67,7 @@ V MathBuilder::erfc(V x) {
 
 // In w = -log(1 - x^2) the function is smooth; a step of Halley's method on erf then gives all
 // digits of a double.
-V MathBuilder::erf_inv(V x) {
+V MathBuilder::erf_inv(V x, bool refine) {
   V a = abs(x);
   V w = neg(log(mul(sub(c(1.0), a), add(c(1.0), a))));
   V root = sqrt(at_least(w, 1.0));
@@ -88,13 +88,15 @@ V MathBuilder::erf_inv(V x) {
                3.7876398750701045e-06, -7.8386798811329134e-07, 2.6344802762479594e-07,
                -8.4903664824264069e-09});
   V y = mul(a, select(lt(w, c(6.25)), p1, select(lt(w, c(16.0)), p2, p3)));
-  // erf(y) - a, from the side on which it cancels least.
-  V complement = erfc_positive(y);
-  V error = select(lt(a, c(0.5)), sub(erf(y), a), sub(sub(c(1.0), a), complement));
-  V slope = mul(c(0x1.20dd750429b6dp+0), exp(neg(mul(y, y))));
-  V step = div(error, slope);
-  V refined = sub(y, div(step, fma(y, step, c(1.0))));
-  V result = select(eq(a, c(1.0)), infinity(), refined);
+  if (refine) {
+    // erf(y) - a, from the side on which it cancels least.
+    V complement = erfc_positive(y);
+    V error = select(lt(a, c(0.5)), sub(erf(y), a), sub(sub(c(1.0), a), complement));
+    V slope = mul(c(0x1.20dd750429b6dp+0), exp(neg(mul(y, y))));
+    V step = div(error, slope);
+    y = sub(y, div(step, fma(y, step, c(1.0))));
+  }
+  V result = select(eq(a, c(1.0)), infinity(), y);
   result = select(lt(a, c(0x1p-60)), mul(a, c(0x1.c5bf891b4ef6bp-1)), result);
   return copysign(select(gt(a, c(1.0)), nan(), result), x);
 }
