@@ -21,6 +21,18 @@ using testing::reduced;
 using testing::run_nest;
 using testing::store;
 
+/// Every test runs the host's code and that for processors without AVX-512.
+class NestCode : public ::testing::TestWithParam<LlvmSession::Level> {
+ protected:
+  void SetUp() override { testing::code_level() = GetParam(); }
+  void TearDown() override { testing::code_level() = LlvmSession::Level::kHost; }
+};
+INSTANTIATE_TEST_SUITE_P(Levels, NestCode,
+                         ::testing::Values(LlvmSession::Level::kHost, LlvmSession::Level::kAvx2),
+                         [](const auto& info) {
+                           return info.param == LlvmSession::Level::kHost ? "Host" : "Avx2";
+                         });
+
 template <typename T>
 T* fill(const GuardedBuffer& buffer, size_t count, unsigned seed) {
   std::mt19937 random(seed);
@@ -32,7 +44,7 @@ T* fill(const GuardedBuffer& buffer, size_t count, unsigned seed) {
 }
 
 // Pins tails, row pieces and stride classes: nothing outside the rows is read or written.
-TEST(NestCode, PointwiseRowsOfEveryLengthAndStride) {
+TEST_P(NestCode, PointwiseRowsOfEveryLengthAndStride) {
   for (int64_t row : testing::row_lengths()) {
     for (int64_t rows : {1, 3}) {
       for (int64_t stride : {0, 1, 2}) {
@@ -75,7 +87,7 @@ TEST(NestCode, PointwiseRowsOfEveryLengthAndStride) {
   }
 }
 
-TEST(NestCode, OneKernelServesEveryShape) {
+TEST_P(NestCode, OneKernelServesEveryShape) {
   const auto make = [](int64_t rows, int64_t row) {
     LoopNest nest;
     nest.outer = {rows};
@@ -93,7 +105,7 @@ TEST(NestCode, OneKernelServesEveryShape) {
   EXPECT_NE(key_of(make(3, 17)), key_of(other));
 }
 
-TEST(NestCode, PermutedStoresAndThreeAxes) {
+TEST_P(NestCode, PermutedStoresAndThreeAxes) {
   const int64_t A = 3, B = 5, C = 37;
   LoopNest nest;
   nest.outer = {A, B};
@@ -145,7 +157,7 @@ bool both_nan(DType type, const std::byte* a, const std::byte* b) {
 }
 
 // Every pair of element types, against the reference conversion. One kernel per source type.
-TEST(NestCode, ConvertsEveryPairOfTypes) {
+TEST_P(NestCode, ConvertsEveryPairOfTypes) {
   const std::vector<double> numbers = interesting_numbers();
   const size_t count = numbers.size();
   for (int f = 0; f < kDTypeCount; ++f) {
@@ -280,7 +292,7 @@ void check_integers(DType type) {
   });
 }
 
-TEST(NestCode, IntegerArithmeticIsTotal) {
+TEST_P(NestCode, IntegerArithmeticIsTotal) {
   check_integers<int8_t>(DType::i8);
   check_integers<uint8_t>(DType::u8);
   check_integers<int16_t>(DType::i16);
@@ -291,7 +303,7 @@ TEST(NestCode, IntegerArithmeticIsTotal) {
   check_integers<uint64_t>(DType::u64);
 }
 
-TEST(NestCode, NarrowFloatsComputeInSingleAndRoundOnce) {
+TEST_P(NestCode, NarrowFloatsComputeInSingleAndRoundOnce) {
   for (DType type : {DType::bf16, DType::f16, DType::f8e5m2, DType::f8e4m3fn}) {
     const size_t count = 333;
     LoopNest nest;
@@ -322,7 +334,7 @@ TEST(NestCode, NarrowFloatsComputeInSingleAndRoundOnce) {
   }
 }
 
-TEST(NestCode, ComplexArithmetic) {
+TEST_P(NestCode, ComplexArithmetic) {
   using C = std::complex<float>;
   const size_t count = 77;
   for (int64_t stride : {1, 2}) {
@@ -352,7 +364,7 @@ TEST(NestCode, ComplexArithmetic) {
 }
 
 // Pins the combining order as a function of the length alone, NaN and empty rows.
-TEST(NestCode, RowReductions) {
+TEST_P(NestCode, RowReductions) {
   for (int64_t row : testing::row_lengths()) {
     const int64_t rows = 3;
     LoopNest nest;
@@ -411,7 +423,7 @@ TEST(NestCode, RowReductions) {
 }
 
 // A cheap body is walked four vectors at a time, a costly one singly: the sums must not differ.
-TEST(NestCode, SumsDoNotDependOnTheLoopTheyAreIn) {
+TEST_P(NestCode, SumsDoNotDependOnTheLoopTheyAreIn) {
   for (int64_t row : testing::row_lengths()) {
     std::vector<float> x(static_cast<size_t>(row));
     std::mt19937 random(3);
@@ -444,7 +456,7 @@ TEST(NestCode, SumsDoNotDependOnTheLoopTheyAreIn) {
 
 // Three sweeps: maximum, sum of exponentials, quotient; the exponential is computed again in the
 // last one, or read back from the output row.
-TEST(NestCode, SoftmaxInThreeSweeps) {
+TEST_P(NestCode, SoftmaxInThreeSweeps) {
   for (bool buffered : {false, true}) {
     for (int64_t row : testing::row_lengths()) {
       if (row == 0) continue;
@@ -490,7 +502,7 @@ TEST(NestCode, SoftmaxInThreeSweeps) {
   }
 }
 
-TEST(NestCode, ColumnReductions) {
+TEST_P(NestCode, ColumnReductions) {
   for (int64_t columns : testing::row_lengths()) {
     if (columns == 0) continue;
     for (int64_t steps : {0, 1, 7, 300}) {
@@ -569,7 +581,7 @@ Stmt gather(int pointer, DType type, std::vector<int64_t> strides, std::initiali
 }
 
 // An embedding: one index per row. An index outside sets the status word and yields zeros.
-TEST(NestCode, GathersRowsByIndex) {
+TEST_P(NestCode, GathersRowsByIndex) {
   for (DType type : {DType::f32, DType::bf16, DType::u8, DType::c64}) {
     for (bool broken : {false, true}) {
       const int64_t rows = 9, row = 50, table_rows = 6;
@@ -604,7 +616,7 @@ TEST(NestCode, GathersRowsByIndex) {
   }
 }
 
-TEST(NestCode, GathersElementsByIndexVectors) {
+TEST_P(NestCode, GathersElementsByIndexVectors) {
   for (DType type : {DType::f32, DType::i16, DType::i64, DType::pred}) {
     const int64_t row = 83, extent0 = 7, extent1 = 11;
     LoopNest nest;
@@ -645,7 +657,7 @@ TEST(NestCode, GathersElementsByIndexVectors) {
 }
 
 // A masked load stands for padding: lanes that are off may point anywhere.
-TEST(NestCode, MaskedLoadsTouchNothingOutside) {
+TEST_P(NestCode, MaskedLoadsTouchNothingOutside) {
   for (DType type : {DType::f32, DType::u8, DType::f64, DType::bf16}) {
     for (int64_t stride : {1, 3}) {
       const int64_t inner = 40, pad = 7, row = inner + 2 * pad;
@@ -708,7 +720,7 @@ Words philox_reference(uint64_t key, uint64_t counter) {
   return {{c[0], c[1], c[2], c[3]}};
 }
 
-TEST(NestCode, PhiloxWordsAndScalars) {
+TEST_P(NestCode, PhiloxWordsAndScalars) {
   const int64_t rows = 3, row = 70;
   alignas(16) uint64_t scalars[6] = {0, 0, 0x123456789ABCDEFull, 0, 0xFFFFFFFFFFull, 0};
   LoopNest nest;
@@ -742,7 +754,7 @@ TEST(NestCode, PhiloxWordsAndScalars) {
   }
 }
 
-TEST(NestCode, MaximumPropagatesNanAndStoresUnderAMask) {
+TEST_P(NestCode, MaximumPropagatesNanAndStoresUnderAMask) {
   const size_t count = 40;
   LoopNest nest;
   nest.row = static_cast<int64_t>(count);

@@ -84,13 +84,14 @@ const std::string& host_features() { return host().summary; }
 
 struct LlvmSession::State {
   std::unique_ptr<llvm::TargetMachine> machine;
+  TargetTraits traits;
 
   std::unique_ptr<llvm::Module> build(llvm::LLVMContext& context, const LoopNest& nest,
                                       const std::string& symbol) {
     auto module = std::make_unique<llvm::Module>("kernel", context);
     module->setTargetTriple(host().triple);
     module->setDataLayout(machine->createDataLayout());
-    emit_nest(*module, nest, symbol, host().traits);
+    emit_nest(*module, nest, symbol, traits);
     return module;
   }
 
@@ -114,7 +115,7 @@ struct LlvmSession::State {
   }
 };
 
-LlvmSession::LlvmSession() : state_(std::make_unique<State>()) {
+LlvmSession::LlvmSession(Level level) : state_(std::make_unique<State>()) {
   initialize_llvm();
   std::string problem;
   const llvm::Target* target = llvm::TargetRegistry::lookupTarget(host().triple, problem);
@@ -122,9 +123,11 @@ LlvmSession::LlvmSession() : state_(std::make_unique<State>()) {
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   options.UnsafeFPMath = false;
+  const bool full = level == Level::kHost;
+  if (full) state_->traits = host().traits;
   state_->machine.reset(target->createTargetMachine(
-      host().triple, host().cpu, host().features, options, llvm::Reloc::PIC_,
-      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+      host().triple, full ? host().cpu : "haswell", full ? host().features : "", options,
+      llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
   NEURON_ASSERT(state_->machine != nullptr);
 }
 

@@ -13,8 +13,10 @@ namespace neuron::compiler::cpu {
 /// compiling thread.
 class LlvmSession {
  public:
+  enum class Level : uint8_t { kHost, kAvx2 };
+  /// kAvx2: code for the oldest processors that are supported; for tests.
   /// Throws Error(kUnsupported) on processors without AVX2, FMA and F16C (x86-64).
-  LlvmSession();
+  explicit LlvmSession(Level level = Level::kHost);
   ~LlvmSession();
   LlvmSession(const LlvmSession&) = delete;
   LlvmSession& operator=(const LlvmSession&) = delete;

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "neuron/compiler/cpu/kernel_loader_test.h"
+#include "neuron/compiler/cpu/llvm_session.h"
 #include "neuron/compiler/cpu/loop_nest.h"
+#include "neuron/neff/program.h"
 
 // Short ways to write nests in tests, and to run them.
 namespace neuron::compiler::cpu::testing {
@@ -85,13 +87,25 @@ inline Store store(int value, int pointer, DType type, std::vector<int64_t> stri
   return result;
 }
 
+/// Which code run_nest() takes: the host's, from the kernel cache, or that for AVX2 alone.
+inline LlvmSession::Level& code_level() {
+  static LlvmSession::Level level = LlvmSession::Level::kHost;
+  return level;
+}
+
 /// Generates (once per structure), loads and runs a nest; the iterations in two or three calls.
 inline void run_nest(const LoopNest& nest, std::vector<void*> pointers) {
-  static std::map<Hash128, std::unique_ptr<LoadedKernel>> loaded;
-  const LoopNest* list[] = {&nest};
-  const KernelCache::Kernel kernel = kernel_cache().get(list).front();
-  std::unique_ptr<LoadedKernel>& code = loaded[kernel.hash];
-  if (code == nullptr) code = std::make_unique<LoadedKernel>(*kernel.object);
+  static std::map<Hash128, std::unique_ptr<LoadedKernel>> loaded[2];
+  const bool host = code_level() == LlvmSession::Level::kHost;
+  const Hash128 hash = key_of(nest);
+  std::unique_ptr<LoadedKernel>& code = loaded[host ? 0 : 1][hash];
+  if (code == nullptr && host) {
+    const LoopNest* list[] = {&nest};
+    code = std::make_unique<LoadedKernel>(*kernel_cache().get(list).front().object);
+  } else if (code == nullptr) {
+    static LlvmSession session(LlvmSession::Level::kAvx2);
+    code = std::make_unique<LoadedKernel>(session.compile(nest, neff::kernel_symbol(hash)));
+  }
   const std::vector<int64_t> args = arguments_of(nest);
   const int64_t count = iterations_of(nest);
   const int64_t cut = count / 3;

@@ -47,6 +47,7 @@ LoopNest function_nest(Op op, DType type, int operands) {
 template <typename T>
 std::vector<T> run(Op op, const std::vector<T>& x, const std::vector<T>& y = {}) {
   static LlvmSession session;
+  static LlvmSession old_session(LlvmSession::Level::kAvx2);
   LoopNest nest =
       function_nest(op, sizeof(T) == 4 ? DType::f32 : DType::f64, y.empty() ? 1 : 2);
   nest.row = static_cast<int64_t>(x.size());
@@ -57,6 +58,16 @@ std::vector<T> run(Op op, const std::vector<T>& x, const std::vector<T>& y = {})
   pointers.push_back(out.data());
   const std::vector<int64_t> args = arguments_of(nest);
   kernel.function()(pointers.data(), args.data(), 0, iterations_of(nest));
+  // Results are the same bits on processors without AVX-512.
+  std::vector<T> again(x.size(), T(-78));
+  pointers.back() = again.data();
+  const testing::LoadedKernel old_kernel(old_session.compile(nest, "kernel"));
+  old_kernel.function()(pointers.data(), args.data(), 0, iterations_of(nest));
+  for (size_t k = 0; k < x.size(); ++k) {
+    if (std::isnan(out[k]) && std::isnan(again[k])) continue;
+    EXPECT_EQ(std::memcmp(&out[k], &again[k], sizeof(T)), 0)
+        << hlo::name_of(op) << "(" << x[k] << "): " << out[k] << " or " << again[k];
+  }
   return out;
 }
 
