@@ -18,6 +18,8 @@ constexpr uint64_t kUndefined = 0x556E6466ull << 32;
 constexpr uint64_t kList = 0x4C697374ull << 32;
 constexpr uint64_t kOverlaps = 0x4F766572ull << 32;
 
+constexpr c10::DispatchKeySet kLazyBits{c10::DispatchKey::Conjugate, c10::DispatchKey::Negative};
+
 struct Interval {
   uintptr_t begin, end;
   int32_t tensor;
@@ -82,10 +84,7 @@ bool add_tensor(const at::Tensor& tensor, CallView& view) {
       impl->has_symbolic_sizes_strides()) {
     return false;
   }
-  if (impl->is_conj() || impl->is_neg()) [[unlikely]] {
-    view.lazy_bits = true;
-    return false;
-  }
+  if (impl->key_set().has_any(kLazyBits)) view.lazy_bits = true;
   const c10::Device device = impl->device();
   const bool ours = device.type() == c10::DeviceType::PrivateUse1;
   if (ours) {

@@ -23,10 +23,10 @@ struct CallView {
   const c10::IValue* generator = nullptr;
   /// A tensor that is not on that device took part (a host scalar, or an error).
   bool mixed_devices = false;
+  /// A tensor is lazily conjugated or negated: torch lets some ops (clone, mm) see such tensors.
+  bool lazy_bits = false;
   /// Two written tensors, or a written and another one, share bytes.
   bool overlaps = false;
-  /// A tensor stands for its conjugate or negative: the call cannot be served as it is.
-  bool lazy_bits = false;
 };
 
 /// The flattened position at which each argument's tensors begin follows from the schema and the

@@ -1,7 +1,9 @@
 #include "neuron/aten/dispatch.h"
 
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/_copy_from.h>
 
 #include "neuron/aten/convert.h"
 #include "neuron/aten/fallback.h"
@@ -33,31 +35,6 @@ c10::IValue make_return(const ReturnPlan& plan, c10::SmallVector<at::Tensor, 4>&
   return {};
 }
 
-// clone() and few other ops see tensors that are lazily conjugated or negated: reads them for real.
-// False if such a tensor would be written.
-bool resolve_lazy_bits(const Overload& overload, torch::jit::Stack* stack) {
-  const size_t count = overload.variant.arguments.size();
-  const size_t base = stack->size() - count;
-  const auto is_lazy = [](const c10::IValue& value) {
-    return value.isTensor() && value.toTensor().defined() &&
-           (value.toTensor().is_conj() || value.toTensor().is_neg());
-  };
-  bool resolved = false;
-  for (size_t a = 0; a < count; ++a) {
-    c10::IValue& value = (*stack)[base + a];
-    if (!is_lazy(value)) continue;
-    if (overload.variant.arguments[a].written) return false;
-    const at::Tensor tensor = value.toTensor();
-    at::Tensor real = at::empty_like(tensor);
-    if (real.is_conj()) real._set_conj(false);
-    if (real.is_neg()) real._set_neg(false);
-    real.copy_(tensor);
-    value = real;
-    resolved = true;
-  }
-  return resolved;
-}
-
 }  // namespace
 
 void LoweredOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -70,6 +47,10 @@ void LoweredOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet ke
   std::shared_ptr<const Entry> entry;
   try {
     entry = entry_for(arguments, view);
+    if (view.lazy_bits) {
+      run_resolved(stack);
+      return;
+    }
     if (entry != nullptr && entry->kind <= Entry::Kind::Nothing) {
       Results results;
       run(*entry, view, results);
@@ -81,8 +62,6 @@ void LoweredOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet ke
   }
   if (entry != nullptr && entry->kind == Entry::Kind::Members) {
     run_members(stack);
-  } else if (view.lazy_bits && resolve_lazy_bits(overload_, stack)) {
-    (*this)(op, keys, stack);
   } else {
     run_fallback(overload_.handle, stack, *overload_.counter, overload_.writes);
   }
@@ -92,7 +71,7 @@ std::shared_ptr<const Entry> LoweredOp::entry_for(const c10::IValue* arguments, 
   // Twice anew at most: once for a resized out= tensor, then for numbers that joined the key.
   for (int attempt = 0; attempt < 8; ++attempt) {
     const uint64_t numbers = overload_.static_numbers.load(std::memory_order_relaxed);
-    if (!build_key(overload_.variant, numbers, arguments, view)) return nullptr;
+    if (!build_key(overload_.variant, numbers, arguments, view) || view.lazy_bits) return nullptr;
     if (std::shared_ptr<const Entry> found = cache_.find(view)) return found;
     // No lock is held here: metadata may take the GIL.
     if (std::shared_ptr<Entry> made = prepare(overload_, view)) return cache_.insert(made);
@@ -189,6 +168,55 @@ void LoweredOp::push_returns(const Entry& entry, const CallView& view, Results& 
   }
   torch::jit::drop(*stack, count);
   for (c10::IValue& value : values) stack->push_back(std::move(value));
+}
+
+namespace {
+
+bool is_lazy(const at::Tensor& tensor) {
+  return tensor.defined() && (tensor.is_conj() || tensor.is_neg());
+}
+
+at::Tensor resolved(const at::Tensor& tensor) {
+  if (!is_lazy(tensor) || !on_device(tensor)) return tensor;
+  // Not clone(), which would come here again.
+  const auto strides = tensor.is_non_overlapping_and_dense()
+                           ? tensor.strides().vec()
+                           : at::infer_dense_strides(tensor.sizes(), tensor.strides());
+  at::Tensor plain = empty_strided_unchecked(tensor.sizes(), strides, tensor.scalar_type(),
+                                             tensor.device().index());
+  at::_copy_from(tensor, plain);
+  return plain;
+}
+
+}  // namespace
+
+void LoweredOp::run_resolved(torch::jit::Stack* stack) {
+  const size_t count = overload_.variant.arguments.size();
+  const size_t base = stack->size() - count;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::vector<std::pair<at::Tensor, at::Tensor>> written;  // original, plain
+  for (size_t a = 0; a < count; ++a) {
+    c10::IValue& value = (*stack)[base + a];
+    if (value.isTensor() && is_lazy(value.toTensor())) {
+      at::Tensor original = value.toTensor();
+      at::Tensor plain = resolved(original);
+      if (overload_.variant.arguments[a].written) written.emplace_back(original, plain);
+      value = std::move(plain);
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> members;
+      for (const c10::IValue& member : value.toListRef()) {
+        members.push_back(resolved(member.toTensor()));
+      }
+      value = std::move(members);
+    }
+  }
+  overload_.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
+  for (const auto& [original, plain] : written) {
+    at::_copy_from(plain, original);
+    for (size_t i = base; i < stack->size(); ++i) {
+      if ((*stack)[i].isTensor() && (*stack)[i].toTensor().is_same(plain)) (*stack)[i] = original;
+    }
+  }
 }
 
 void LoweredOp::run_members(torch::jit::Stack* stack) {

@@ -4,6 +4,11 @@
 #include <cstring>
 
 namespace neuron::aten {
+namespace {
+
+std::atomic<size_t> g_entries{0};  // Of all caches.
+
+}  // namespace
 
 std::shared_ptr<const Entry>* EntryCache::probe(uint64_t hash, std::span<const uint64_t> key) {
   const size_t mask = slots_.size() - 1;
@@ -34,7 +39,8 @@ std::shared_ptr<const Entry> EntryCache::insert(std::shared_ptr<Entry> entry) {
   if (*slot != nullptr) return *slot;
   *slot = entry;
   ++count_;
-  if (count_ > kLimit) {
+  const size_t all = g_entries.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (count_ > kLimit || (all > kLimitOfAll && count_ > kAlwaysKept)) {
     drop_oldest(dropped);
   } else if (count_ * 2 > slots_.size()) {
     rebuild(slots_.size() * 2);
@@ -70,6 +76,7 @@ void EntryCache::drop_oldest(std::vector<std::shared_ptr<const Entry>>& dropped)
       ++count_;
     }
   }
+  g_entries.fetch_sub(dropped.size(), std::memory_order_relaxed);
   rebuild(slots_.size());
 }
 

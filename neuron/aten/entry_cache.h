@@ -9,8 +9,9 @@
 
 namespace neuron::aten {
 
-/// The entries of one overload: open addressing by hash, full keys compared, the oldest quarter
-/// dropped when the limit is reached. Thread-safe; the lock is held for a probe only.
+/// The entries of one overload: open addressing by hash, full keys compared. The oldest quarter is
+/// dropped when this cache, or all of them together, hold too many. Thread-safe; the lock is held
+/// for a probe only.
 class EntryCache {
  public:
   std::shared_ptr<const Entry> find(const CallView& view);
@@ -19,6 +20,8 @@ class EntryCache {
 
  private:
   static constexpr size_t kLimit = 512;
+  static constexpr size_t kLimitOfAll = 4096;
+  static constexpr size_t kAlwaysKept = 32;  // Whatever the other caches hold.
 
   struct Lock {
     explicit Lock(std::atomic_flag& flag) : flag_(flag) {

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <sstream>
 #include <unordered_map>
 
 #include "neuron/aten/dispatch.h"
+#include "neuron/aten/install.h"
 #include "neuron/aten/library_kernels.h"
 #include "neuron/aten/lowered_op.h"
 #include "neuron/aten/tensor.h"
@@ -41,6 +41,8 @@ bool starts_with_any(const std::string& name, std::initializer_list<const char*>
                      [&](const char* prefix) { return name.starts_with(prefix); });
 }
 
+}  // namespace
+
 std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
                                         const c10::OperatorHandle& functional,
                                         const lowering::Lowering& lowered, Variant variant) {
@@ -60,10 +62,17 @@ std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
   overload->index_family = starts_with_any(
       overload->name, {"aten::index.Tensor", "aten::index_put", "aten::_index_put_impl",
                        "aten::_unsafe_index.", "aten::_unsafe_index_put"});
+  overload->meta_arguments = starts_with_any(functional_name, {"aten::index_add", "aten::index_reduce"});
   overload->writes.assign(lowered.writes.begin(), lowered.writes.end());
   overload->counter = &counter_of(overload->name);
+  // Their numbers decide the size of the result.
+  if (starts_with_any(overload->name, {"aten::arange", "aten::range"})) {
+    overload->static_numbers = ~uint64_t{0};
+  }
   return overload;
 }
+
+namespace {
 
 void install_overload(std::unique_ptr<Overload> overload) {
   installed().variants[overload->name] = overload->lowering->name();
@@ -103,6 +112,11 @@ void install_lowering(const lowering::Lowering& lowered, const OverloadsByBase& 
     refused[name] = "composite: a kernel on the device would lose its autograd";
     return;
   }
+  if (is_view(schema)) {
+    // Its in-place form changes the view, not the elements.
+    refused[name] = "a view: lowered in graphs only";
+    return;
+  }
   const std::vector<std::string> writes(lowered.writes.begin(), lowered.writes.end());
   for (const std::string& base : related_names(ours.name())) {
     const auto found = overloads.find(base);
@@ -121,7 +135,6 @@ void install_lowering(const lowering::Lowering& lowered, const OverloadsByBase& 
       install_overload(make_overload(candidate, *handle, lowered, std::move(*variant)));
     }
   }
-  if (is_view(schema)) refused.emplace(name, "a view: lowered in graphs only");
 }
 
 }  // namespace
@@ -161,59 +174,6 @@ std::string explain_variant(const std::string& functional, const std::string& ca
          << (target.list ? "[]" : "");
   }
   return text.str();
-}
-
-namespace {
-
-// run_lowering_into(): the functional form with one out= buffer appended.
-std::unique_ptr<Overload> make_into(const std::string& name) {
-  const lowering::Lowering* lowered = lowering::find_lowering(name);
-  NEURON_ASSERT(lowered != nullptr, "no lowering ", name);
-  const c10::OperatorName operator_name = torch::jit::parseSchema(lowered->schema).operator_name();
-  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
-      operator_name.name.c_str(), operator_name.overload_name.c_str());
-  Variant variant;
-  variant.form = Form::Out;
-  for (size_t i = 0; i < handle.schema().arguments().size(); ++i) {
-    VariantArgument argument;
-    argument.type = argument_type(handle.schema().arguments()[i]);
-    argument.functional = static_cast<int32_t>(i);
-    variant.arguments.push_back(argument);
-    variant.sources.push_back(static_cast<int32_t>(i));
-  }
-  VariantArgument out;
-  out.type = ArgumentType::Tensor;
-  out.out = out.written = true;
-  variant.targets.push_back({static_cast<int32_t>(variant.arguments.size()), false});
-  variant.arguments.push_back(out);
-  variant.functional_values = 1;
-  auto overload = make_overload(handle, handle, *lowered, std::move(variant));
-  overload->trusted = true;
-  return overload;
-}
-
-}  // namespace
-
-void run_lowering_into(const char* name, std::vector<c10::IValue> arguments,
-                       const at::Tensor& destination) {
-  struct Into {
-    std::unique_ptr<Overload> overload;
-    std::unique_ptr<LoweredOp> op;
-  };
-  static std::mutex mutex;
-  static auto* made = new std::unordered_map<std::string, Into>();
-  LoweredOp* op = nullptr;
-  {
-    const std::lock_guard lock(mutex);
-    Into& into = (*made)[name];
-    if (into.op == nullptr) {
-      into.overload = translating_errors([&] { return make_into(name); });
-      into.op = std::make_unique<LoweredOp>(*into.overload);
-    }
-    op = into.op.get();
-  }
-  arguments.emplace_back(destination);
-  op->run_trusted(arguments);
 }
 
 }  // namespace neuron::aten

@@ -223,7 +223,7 @@ void destroy(void* state) { delete static_cast<DotPlan*>(state); }
 }  // namespace
 
 void register_dot() {
-  register_kernel("neuron.dot",
+  register_kernel("neuron.dot.blas",
                   {sizeof(nrtsim_lib_kernel_t), &prepare, &run_kernel<dot>, &destroy});
 }
 

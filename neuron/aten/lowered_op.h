@@ -27,6 +27,8 @@ class LoweredOp final : public c10::OperatorKernel {
   void run(const Entry& entry, const CallView& view, Results& results);
   void push_returns(const Entry& entry, const CallView& view, Results& results,
                     torch::jit::Stack* stack);
+  /// Again, with lazily conjugated or negated tensors written out.
+  void run_resolved(torch::jit::Stack* stack);
   void run_members(torch::jit::Stack* stack);
 
   Overload& overload_;

@@ -137,13 +137,19 @@ Metadata describe_results(const c10::FunctionSchema& schema, const torch::jit::S
   return metadata;
 }
 
-Metadata run_registered_meta(const c10::OperatorHandle& op,
-                             const std::vector<c10::IValue>& arguments) {
+torch::jit::Stack meta_arguments(const c10::FunctionSchema& schema,
+                                 const std::vector<c10::IValue>& arguments) {
   torch::jit::Stack stack;
   stack.reserve(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
-    stack.push_back(meta_argument(op.schema().arguments()[i], arguments[i]));
+    stack.push_back(meta_argument(schema.arguments()[i], arguments[i]));
   }
+  return stack;
+}
+
+Metadata run_registered_meta(const c10::OperatorHandle& op,
+                             const std::vector<c10::IValue>& arguments) {
+  torch::jit::Stack stack = meta_arguments(op.schema(), arguments);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard no_modes(
       c10::python_ks | c10::functorch_transforms_ks | c10::functorch_batched_ks);

@@ -47,6 +47,10 @@ void call_structured_meta(const c10::KernelFunction& kernel, const c10::Operator
 /// Describes what a meta function returned.
 Metadata describe_results(const c10::FunctionSchema& schema, const torch::jit::Stack& results);
 
+/// The same arguments with tensors on the meta device, and no generators.
+torch::jit::Stack meta_arguments(const c10::FunctionSchema& schema,
+                                 const std::vector<c10::IValue>& arguments);
+
 /// Runs the op's registered Meta kernel on meta copies of `arguments` (functional order). Takes the
 /// GIL if the kernel is Python: never call with a lock held.
 Metadata run_registered_meta(const c10::OperatorHandle& op,

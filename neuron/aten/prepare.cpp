@@ -88,7 +88,9 @@ std::vector<c10::IValue> functional_arguments(const Overload& overload, const Ca
 Metadata functional_metadata(const Overload& overload,
                              const std::vector<c10::IValue>& arguments) {
   if (overload.functional_meta != nullptr) {
-    torch::jit::Stack stack(arguments.begin(), arguments.end());
+    torch::jit::Stack stack = overload.meta_arguments
+                                  ? meta_arguments(overload.functional.schema(), arguments)
+                                  : torch::jit::Stack(arguments.begin(), arguments.end());
     call_structured_meta(*overload.functional_meta, overload.functional, &stack);
     return describe_results(overload.functional.schema(), stack);
   }

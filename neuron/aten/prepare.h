@@ -37,6 +37,7 @@ struct Overload {
   ValueCheck check = nullptr;
   bool mixed_devices = false;  // 0-dim CPU tensors may meet device tensors.
   bool foreach = false;
+  bool meta_arguments = false;  // Its meta compares the result's device with the arguments'.
   bool trusted = false;   // Arguments need no checks: the result is as large as its destination.
   bool index_family = false;  // Index tensors may be masks, or on the CPU.
   std::vector<std::string> writes;

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <memory>
+
+#include "neuron/aten/prepare.h"
+#include "neuron/lowering/registry.h"
+
+namespace neuron::aten {
+
+/// What the dispatcher knows of one overload that a lowering serves.
+std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
+                                        const c10::OperatorHandle& functional,
+                                        const lowering::Lowering& lowered, Variant variant);
+
+}  // namespace neuron::aten
