@@ -59,7 +59,7 @@ hlo::Value tensor_value(const Graph& graph, const py::handle& object) {
 }
 
 /// Python argument -> Argument, by the schema's type. Numbers are compile-time constants here.
-Argument to_argument(const Graph& graph, const c10::Argument& declared, const py::handle& object) {
+Argument to_argument(Graph& graph, const c10::Argument& declared, const py::handle& object) {
   Argument out;
   c10::TypePtr type = declared.type();
   if (type->kind() == c10::TypeKind::OptionalType) {
@@ -80,8 +80,9 @@ Argument to_argument(const Graph& graph, const c10::Argument& declared, const py
       if (py::isinstance<GraphValue>(object)) {
         out.tensors.push_back(tensor_value(graph, object));
         out.wrapped.push_back(0);
-      } else {
-        throw Error(ErrorKind::kUnsupported, "a tensor argument of the graph is not a value");
+      } else {  // A Python number in a tensor's place.
+        out.tensors.push_back(graph.number(to_number(object)));
+        out.wrapped.push_back(1);
       }
       return out;
     case c10::TypeKind::NumberType:

@@ -60,7 +60,6 @@ int64_t Graph::input(CompiledGraph::Input input) {
   if (input.host_scalar) {
     value = builder_.convert(builder_.scalar(scalar_kind(dtype)), dtype);
     graph_->scalars_.push_back(position);
-    graph_->philox_offsets_.push_back(0);
   } else {
     value = builder_.parameter(dtype, input.sizes, input.strides);
     graph_->parameters_.push_back(position);
@@ -75,18 +74,20 @@ std::vector<int64_t> Graph::call(const std::string& op, std::vector<lowering::Ar
   return aten::translating_errors([&] {
     const lowering::Lowering* lowering = lowering::find_lowering(op);
     NEURON_CHECK(lowering != nullptr, kUnsupported, op, ": no lowering for neuron");
-    const size_t scalars_before = builder_.module().scalars().size();
     const lowering::OpCall call(builder_, std::move(arguments), std::move(results),
                                 aten::checked_dtype(c10::get_default_dtype_as_scalartype()));
+    // One key and one counter for the graph; each call starts where eager mode would have started.
+    call.trace().philox_seed = seed_;
+    call.trace().philox_offset = offset_;
+    call.trace().philox_counters = graph_->philox_counters_;
     const hlo::Values values = lowering::lower_into(builder_, *lowering, call);
-    // Scalars that the call has added are its Philox key and counter.
-    for (size_t i = scalars_before; i < builder_.module().scalars().size(); ++i) {
-      const hlo::ValueId id = builder_.module().scalars()[i].value;
-      const bool is_seed = call.trace().philox_seed.defined() && call.trace().philox_seed.id() == id;
-      graph_->scalars_.push_back(is_seed ? kSeed : kOffset);
-      graph_->philox_offsets_.push_back(graph_->philox_counters_);
+    if (!seed_.defined() && call.trace().philox_seed.defined()) {
+      seed_ = call.trace().philox_seed;
+      offset_ = call.trace().philox_offset;
+      graph_->scalars_.push_back(kSeed);
+      graph_->scalars_.push_back(kOffset);
     }
-    graph_->philox_counters_ += (call.trace().philox_counters + 3) / 4 * 4;
+    graph_->philox_counters_ = (call.trace().philox_counters + 3) / 4 * 4;
     std::vector<int64_t> ids;
     for (const hlo::Value& value : values) {
       ids.push_back(static_cast<int64_t>(values_.size()));
@@ -94,6 +95,14 @@ std::vector<int64_t> Graph::call(const std::string& op, std::vector<lowering::Ar
     }
     return ids;
   });
+}
+
+hlo::Value Graph::number(const lowering::Number& number) {
+  switch (number.kind) {
+    case DType::c128: return builder_.constant_complex(DType::c128, number.as_complex());
+    case DType::f64: return builder_.constant(DType::f64, number.as_double());
+    default: return builder_.constant_int(number.kind, number.integer);
+  }
 }
 
 void Graph::output(int64_t value, CompiledGraph::Output output) {
@@ -130,6 +139,7 @@ std::vector<at::Tensor> CompiledGraph::run(std::vector<at::Tensor> inputs) const
   const int64_t stream = aten::current_stream(device_);
   SmallVector<runtime::Buffer, 64> parameters;
   SmallVector<runtime::ScalarSlot, 8> scalars;
+  std::vector<std::pair<at::Tensor, at::Tensor>> replaced;  // Given, and used in its place.
   for (const int64_t position : parameters_) {
     at::Tensor& tensor = inputs[static_cast<size_t>(position)];
     const Input& expected = inputs_[static_cast<size_t>(position)];
@@ -143,6 +153,9 @@ std::vector<at::Tensor> CompiledGraph::run(std::vector<at::Tensor> inputs) const
       at::Tensor placed = aten::empty_strided_unchecked(expected.sizes, expected.strides,
                                                         expected.dtype, device_);
       placed.copy_(tensor);
+      for (const Output& output : outputs_) {
+        if (output.mutates == position) replaced.emplace_back(tensor, placed);
+      }
       tensor = placed;
     }
     parameters.push_back(aten::buffer_of(tensor));
@@ -155,7 +168,7 @@ std::vector<at::Tensor> CompiledGraph::run(std::vector<at::Tensor> inputs) const
       if (scalars_[i] == Graph::kSeed) {
         slot.integer = static_cast<int64_t>(draw.seed);
       } else if (scalars_[i] == Graph::kOffset) {
-        slot.integer = static_cast<int64_t>(draw.offset) + philox_offsets_[i];
+        slot.integer = static_cast<int64_t>(draw.offset);
       } else {
         slot = slot_of(inputs[static_cast<size_t>(scalars_[i])]);
       }
@@ -179,6 +192,7 @@ std::vector<at::Tensor> CompiledGraph::run(std::vector<at::Tensor> inputs) const
                     {scalars.data(), scalars.size()}, {results.data(), results.size()},
                     op_);
   });
+  for (auto& [given, placed] : replaced) given.copy_(placed);
   return returned;
 }
 

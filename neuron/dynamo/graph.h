@@ -48,7 +48,6 @@ class CompiledGraph {
   std::vector<Output> outputs_;
   std::vector<int64_t> parameters_;  // Graph input of each program parameter.
   std::vector<int64_t> scalars_;     // Graph input of each host scalar; kSeed/kOffset otherwise.
-  std::vector<int64_t> philox_offsets_;  // Per scalar that is a Philox offset: its start.
   int64_t philox_counters_ = 0;
   std::string text_;
 };
@@ -64,6 +63,8 @@ class Graph {
   /// there is none or it refuses the call.
   std::vector<int64_t> call(const std::string& op, std::vector<lowering::Argument> arguments,
                             std::vector<lowering::ResultType> results);
+  /// A number that stands where the schema has a tensor: a rank-0 constant of its own kind.
+  hlo::Value number(const lowering::Number& number);
   void output(int64_t value, CompiledGraph::Output output);
   std::shared_ptr<const CompiledGraph> compile();
 
@@ -76,6 +77,7 @@ class Graph {
 
   hlo::Builder builder_;
   hlo::Values values_;
+  hlo::Value seed_, offset_;  // Philox key and first counter, shared by all random calls.
   std::shared_ptr<CompiledGraph> graph_;
   bool keep_text_;
 };

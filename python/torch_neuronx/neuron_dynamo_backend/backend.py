@@ -1,19 +1,21 @@
 """The backend function: AOTAutograd, then every graph through ``lower_graph``."""
 
-import functools
+import itertools
 import logging
+import time
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from torch_neuronx.neuron_dynamo_backend import settings
+from torch_neuronx.neuron_dynamo_backend import metrics, settings
 from torch_neuronx.neuron_dynamo_backend.decompositions import decomposition_table
 from torch_neuronx.neuron_dynamo_backend.lower import lower_graph
 
 log = logging.getLogger(__name__)
 
-_known_options = {"model_name", "dynamic"}
+_known_options = {"model_name", "dynamic", "fallback_execution"}
+_backend_calls = itertools.count()
 
 
 def graph_device(gm, example_inputs):
@@ -51,8 +53,19 @@ def neuron_backend(gm, example_inputs, *, mode=None, options=None, **kwargs):
         log.info("neuron: torch.compile mode %r means the default mode here", mode)
     name = options.get("model_name", settings.get_model_name())
 
+    call = next(_backend_calls)
+    graphs = itertools.count()
+
     def compiler(kind):
-        return functools.partial(lower_graph, name=f"{name}.{kind}")
+        def compile_graph(gm, inputs):
+            graph_name = f"{name}_{call}_{kind}_{next(graphs)}"
+            record = metrics.begin_graph(graph_name, name, gm)
+            start = time.perf_counter()
+            compiled = lower_graph(gm, inputs, name=graph_name)
+            metrics.finish_graph(record, time.perf_counter() - start)
+            return compiled
+
+        return compile_graph
 
     return aot_autograd(
         fw_compiler=compiler("forward"),

@@ -1,13 +1,16 @@
 """FX graph -> one C++ graph -> one program; nodes without a lowering run eagerly in between."""
 
 import operator
+import time
 
 import torch
+from torch._dynamo.utils import dynamo_timed
 from torch.fx.experimental.proxy_tensor import py_sym_types
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from torch_neuronx import _C
+from torch_neuronx.neuron_dynamo_backend import metrics
 from torch_neuronx.neuron_dynamo_backend.decompositions import op_name
 
 aten = torch.ops.aten
@@ -25,26 +28,39 @@ def lower_graph(gm: torch.fx.GraphModule, example_inputs, *, name: str):
     """A boxed callable (list of inputs -> list of outputs) for an AOTAutograd graph."""
     device = _device_of(gm)
     if device is None:
-        return _boxed(lambda *args: gm(*args))
+        return _boxed(_as_list(gm))
     refused: set[str] = set()
     while True:
         if not any(_unsupported(node, refused) for node in gm.graph.nodes):
             runner = _GraphRunner(gm, device, name)
             try:
-                if not runner.dynamic:
-                    runner.specialised(())
+                runner.specialised(runner.traced_key())
                 return _boxed(runner)
             except _Unsupported as failure:
                 refused.add(failure.node.name)
                 continue
-        return _boxed(_partitioned(gm, device, name, refused))
+        if not any(_Support(refused).is_node_supported(None, n) for n in gm.graph.nodes):
+            return _boxed(_as_list(gm))
+        return _boxed(_as_list(_partitioned(gm, device, name, refused)))
+
+
+def _is_single(gm) -> bool:
+    """The graph returns one value that is no tuple."""
+    return not isinstance(gm.graph.output_node().args[0], (tuple, list))
+
+
+def _as_list(gm):
+    """Calls the module; the outputs are a list even if the graph has a single one."""
+    if not _is_single(gm):
+        return gm
+    return lambda *args: [gm(*args)]
 
 
 def _boxed(function):
     def run(inputs):
-        out = function(*inputs)
+        given = tuple(inputs)
         inputs.clear()
-        return out
+        return function(*given)
 
     run._boxed_call = True
     return run
@@ -129,7 +145,7 @@ def _partitioned(gm, device, name, refused):
                 out = self.run(list(args))
                 return out[0] if self.single else out
 
-        single = not isinstance(part.graph.output_node().args[0], (tuple, list))
+        single = _is_single(part)
         fused.delete_submodule(node.target)
         fused.add_submodule(node.target, _Part(compiled, single))
     fused.recompile()
@@ -157,12 +173,24 @@ class _GraphRunner:
         )
         self.cache: dict[tuple, tuple] = {}
 
-    def specialised(self, key: tuple, inputs=None):
+    def traced_key(self) -> tuple:
+        """The key of the sizes that the graph was traced with."""
+        if not self.dynamic:
+            return ()
+        values = [node.meta.get("val") for node in self.placeholders]
+        return tuple(_hint(values[i]) for i in self.symbolic) + tuple(
+            tuple(_hint(size) for size in value.shape)
+            for value in values
+            if isinstance(value, torch.Tensor)
+        )
+
+    def specialised(self, key: tuple):
         entry = self.cache.get(key)
         if entry is None:
             if len(self.cache) >= 256:
                 self.cache.pop(next(iter(self.cache)))
-            entry = _Lowering(self.gm, self.device, self.name, key, self.symbolic, inputs).build()
+            with dynamo_timed("neuron_lower_graph"):
+                entry = _Lowering(self.gm, self.device, self.name, key, self.symbolic).build()
             self.cache[key] = entry
         return entry
 
@@ -172,16 +200,29 @@ class _GraphRunner:
             key = tuple(inputs[i] for i in self.symbolic) + tuple(
                 tuple(x.shape) for x in inputs if isinstance(x, torch.Tensor)
             )
-        compiled, finish = self.specialised(key, inputs)
+        compiled, finish = self.specialised(key)
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         return finish(compiled(tensors), inputs)
 
 
-class _Lowering:
-    """One walk over the FX graph with all sizes known."""
+def _hint(value):
+    """A size as it was when the graph was traced."""
+    if not isinstance(value, py_sym_types):
+        return value
+    return value.node.hint
 
-    def __init__(self, gm, device, name, key, symbolic, inputs):
-        self.gm, self.device, self.inputs = gm, device, inputs
+
+class _Lowering:
+    """One walk over the FX graph with all sizes known.
+
+    ``key``: the values of the inputs numbered in ``symbolic``, then the shape of each tensor input;
+    empty if the graph has no symbolic sizes.
+    """
+
+    def __init__(self, gm, device, name, key, symbolic):
+        self.gm, self.device = gm, device
+        self.numbers = dict(zip(symbolic, key, strict=False))
+        self.shapes = iter(key[len(symbolic) :])
         self.graph = _C.Graph(name, device.index or 0)
         self.values: dict = {}  # FX node -> GraphValue, list of them, or a number
         self.bindings: dict = {}  # sympy symbol -> int
@@ -211,12 +252,11 @@ class _Lowering:
         placeholders = self.gm.graph.find_nodes(op="placeholder")
         for number, node in enumerate(placeholders):
             value = node.meta.get("val")
-            given = self.inputs[number] if self.inputs is not None else value
-            if isinstance(value, torch.Tensor) and self.inputs is not None:
-                for symbol, size in zip(value.shape, given.shape, strict=True):
+            if isinstance(value, torch.Tensor):
+                for symbol, size in zip(value.shape, next(self.shapes, value.shape), strict=True):
                     self.bind(symbol, size)
-            elif not isinstance(value, torch.Tensor):
-                self.bind(value, given)
+            else:
+                self.bind(value, self.numbers.get(number, value))
         written = {
             node.args[0]
             for node in self.gm.graph.nodes
@@ -227,7 +267,7 @@ class _Lowering:
             if isinstance(value, torch.Tensor):
                 self.add_input(node, value, may_be_scalar=node not in written)
             else:
-                self.values[node] = self.inputs[number] if self.inputs is not None else value
+                self.values[node] = self.numbers.get(number, value)
         for node in self.gm.graph.nodes:
             if node.op == "get_attr":
                 constant = self.attribute(node.target)
@@ -237,7 +277,10 @@ class _Lowering:
             if node.op == "call_function":
                 self.call(node)
         plan = self.outputs()
-        compiled = self.graph.compile()
+        with dynamo_timed("neuron_compile_graph"):
+            start = time.perf_counter()
+            compiled = self.graph.compile()
+            metrics.count_compile(time.perf_counter() - start)
         return (
             lambda tensors: compiled(tensors + self.constants),
             _Finish(plan, [i for i, n in enumerate(placeholders) if n in self.positions]),

@@ -1,6 +1,6 @@
 """Settings of the Dynamo backend that cost nothing to import."""
 
-_model_name = "model"
+_model_name = "model_default"
 
 
 def set_model_name(name: str) -> None:
