@@ -4,7 +4,9 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <forward_list>
 #include <limits>
+#include <mutex>
 #include <string_view>
 
 #include "neuron/base/error.h"
@@ -248,10 +250,17 @@ class Cached : public CachedBase {
     return *value;
   }
   void parse() override { get(); }
-  void forget() override { value_.store(nullptr, std::memory_order_release); }
+  void forget() override {
+    const T* old = value_.exchange(nullptr, std::memory_order_acq_rel);
+    if (old == nullptr) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    retired_.emplace_front(old);
+  }
 
  private:
   T (*parser_)();
+  std::mutex mutex_;
+  std::forward_list<const T*> retired_;  // Callers may hold references. Guarded by mutex_.
   std::atomic<const T*> value_ = nullptr;
 };
 

@@ -19,7 +19,8 @@ std::optional<FileLock> FileLock::acquire(const std::string& path,
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   NEURON_CHECK(descriptor >= 0, kIo, "cannot open lock file ", path, ": ", std::strerror(errno));
   FileLock lock(descriptor);
-  // flock has no timeout; short sleeps that grow keep both a quick hand-over and an idle wait cheap.
+  // flock has no timeout; short sleeps that grow keep both a quick hand-over and an idle wait
+  // cheap.
   const auto end = std::chrono::steady_clock::now() + patience;
   std::chrono::microseconds pause(100);
   for (;;) {
@@ -32,8 +33,7 @@ std::optional<FileLock> FileLock::acquire(const std::string& path,
   }
 }
 
-FileLock::FileLock(FileLock&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+FileLock::FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 FileLock& FileLock::operator=(FileLock&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
