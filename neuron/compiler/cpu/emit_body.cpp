@@ -46,10 +46,24 @@ NestEmitter::V NestEmitter::and_masks(V a, V b_mask) {
 NestEmitter::V NestEmitter::access_base(const Access& access) {
   const auto found = base_.find(&access);
   NEURON_ASSERT(found != base_.end());
-  if (!nest_.column_reduce || !varies(access, parallel_, row_axis_)) return found->second;
+  const bool tiled =
+      tile_row_ != nullptr && varies(access, tile_axis_, tile_axis_ + 1);
+  if (!tiled && (!nest_.column_reduce || !varies(access, parallel_, row_axis_))) {
+    return found->second;
+  }
   const auto step = step_base_.find(&access);
   if (step != step_base_.end()) return step->second;
-  V base = advance(found->second, access, parallel_, row_axis_);
+  V base;
+  if (tiled) {
+    // The block's first row is in the base already.
+    V distance = tile_row_;
+    if (access.kind[tile_axis_] == Stride::Other) {
+      distance = b.CreateMul(distance, argument(&access, static_cast<int>(tile_axis_)));
+    }
+    base = v.element_pointer(access.stored, found->second, distance);
+  } else {
+    base = advance(found->second, access, parallel_, row_axis_);
+  }
   step_base_[&access] = base;
   return base;
 }
@@ -116,6 +130,12 @@ Lanes NestEmitter::emit_statement(StmtId id, int u) {
 
 Lanes NestEmitter::emit_load(const Stmt& stmt, int u) {
   const Access& access = stmt.access;
+  if (const auto slot = tile_slots_.find(&stmt); slot != tile_slots_.end()) {
+    // Transposed already; lanes that are off hold zeros.
+    const Lanes x = v.load(access.stored, slot->second, b.CreateShl(tile_row_, v.i64(4)),
+                           Stride::Unit, nullptr, nullptr, dummy_);
+    return v.convert(x, access.stored, stmt.type);
+  }
   const Stride kind = row_kind(access);
   V user_mask = nullptr;
   if (stmt.kind == StmtKind::Load && !stmt.in.empty()) {

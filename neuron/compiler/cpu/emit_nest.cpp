@@ -27,7 +27,8 @@ NestEmitter::NestEmitter(llvm::IRBuilderBase& builder, llvm::Function* function,
       nest_(nest),
       v(builder, traits),
       row_axis_(nest.outer.size()),
-      parallel_(parallel_axes(nest)) {}
+      parallel_(parallel_axes(nest)),
+      tile_axis_(tile_axis(nest)) {}
 
 void NestEmitter::number_statements() {
   const auto add = [&](const std::vector<Stmt>& body, Level highest) {
@@ -70,7 +71,9 @@ NestEmitter::Level NestEmitter::level_of(const Stmt& stmt) const {
     raise_to(kRow);
     const bool per_vector = nest_.column_reduce ? varies(access, parallel_, row_axis_)
                                                 : varies(access, row_axis_, row_axis_ + 1);
-    if (per_vector) raise_to(kVector);
+    // Row values of a tiled nest are those of all 16 rows.
+    const bool per_row = tile_axis_ != kNoAxis && varies(access, tile_axis_, tile_axis_ + 1);
+    if (per_vector || per_row) raise_to(kVector);
   };
   switch (stmt.kind) {
     case StmtKind::Load:
@@ -86,7 +89,8 @@ NestEmitter::Level NestEmitter::level_of(const Stmt& stmt) const {
     case StmtKind::Index: {
       const auto axis = static_cast<size_t>(stmt.number);
       const bool per_vector =
-          nest_.column_reduce ? axis >= parallel_ && axis < row_axis_ : axis == row_axis_;
+          nest_.column_reduce ? axis >= parallel_ && axis < row_axis_
+                              : axis == row_axis_ || axis == tile_axis_;
       raise_to(per_vector ? kVector : kRow);
       break;
     }
@@ -180,7 +184,12 @@ void NestEmitter::emit_iterations() {
   index_.assign(nest_.outer.size(), nullptr);
   std::vector<V> counters(parallel_ + 1);
   std::vector<V> extents(parallel_ + 1);
-  for (size_t axis = 0; axis < parallel_; ++axis) extents[axis] = extent(axis);
+  for (size_t axis = 0; axis < parallel_; ++axis) {
+    extents[axis] = extent(axis);
+    if (axis == tile_axis_) {
+      extents[axis] = b.CreateLShr(b.CreateAdd(extents[axis], v.i64(15)), v.i64(4));
+    }
+  }
   extents[parallel_] = fixed_[kArgPieces];
   V rest = begin_;
   for (size_t k = parallel_ + 1; k-- > 0;) {
@@ -189,6 +198,11 @@ void NestEmitter::emit_iterations() {
   }
   loop(begin_, end_, 1, 1, counters, [&](V, std::vector<V>& counter) {
     for (size_t axis = 0; axis < parallel_; ++axis) index_[axis] = counter[axis];
+    if (tile_axis_ != kNoAxis) {
+      index_[tile_axis_] = b.CreateShl(counter[tile_axis_], v.i64(4));
+      V rest = b.CreateSub(extent(tile_axis_), index_[tile_axis_]);
+      tile_rows_ = b.CreateSelect(b.CreateICmpSLT(rest, v.i64(kLanes)), rest, v.i64(kLanes));
+    }
     V piece = counter[parallel_];
     row_begin_ = b.CreateMul(piece, fixed_[kArgPiece]);
     V row_end = b.CreateAdd(row_begin_, fixed_[kArgPiece]);
@@ -217,6 +231,8 @@ void NestEmitter::emit_iterations() {
     }
     if (nest_.column_reduce) {
       emit_columns();
+    } else if (tile_axis_ != kNoAxis) {
+      emit_tiled_row();
     } else {
       emit_row();
     }

@@ -79,6 +79,11 @@ class NestEmitter {
   template <typename Body>
   V loop(V start, V limit, int64_t needed, int64_t step, std::vector<V>& carried, Body body);
 
+  // --- emit_tile.cpp --------------------------------------------------------------------------
+  void emit_tiled_row();
+  void emit_tile(V row, bool masked);
+  V tile_slot(const Stmt& stmt);
+
   // --- emit_column.cpp ------------------------------------------------------------------------
   void emit_columns();
   void emit_column_block();
@@ -109,6 +114,7 @@ class NestEmitter {
   VectorEmitter v;
   size_t row_axis_;
   size_t parallel_;  // number of axes iterated over
+  size_t tile_axis_;
 
   std::vector<const Stmt*> statements_;      // by id
   std::vector<Level> levels_;                // by id
@@ -130,6 +136,10 @@ class NestEmitter {
   V row_end_ = nullptr;
   std::map<const Access*, V> base_;          // of the current row (kept axes in column mode)
   std::map<const Access*, V> step_base_;     // column mode: of the current reduced index
+
+  V tile_rows_ = nullptr;                    // tiled: rows of the current block, at most 16
+  V tile_row_ = nullptr;                     // tiled: the row of the block
+  std::map<const Stmt*, V> tile_slots_;      // transposed tiles on the stack
 
   std::vector<Position> positions_;          // of the vectors being emitted
   bool at_row_ = false;                      // emitting row-level values

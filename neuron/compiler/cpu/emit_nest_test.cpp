@@ -129,6 +129,58 @@ TEST_P(NestCode, PermutedStoresAndThreeAxes) {
   }
 }
 
+// Whole and partial tiles of 16 by 16, several element types, beside operands of other layouts.
+TEST_P(NestCode, TransposedReads) {
+  std::vector<DType> types = {DType::f32, DType::u8};
+  if (GetParam() == LlvmSession::Level::kHost) {
+    types.insert(types.end(), {DType::bf16, DType::i64, DType::pred});
+  }
+  for (DType type : types) {
+    for (int64_t rows : {1, 15, 16, 37}) {
+      for (int64_t row : {1, 16, 31, 70, 2100}) {
+        const int64_t batch = 2, pad = 3;
+        LoopNest nest;
+        nest.outer = {batch, rows};
+        nest.row = row;
+        nest.pointer_count = 5;
+        const int64_t pitch = rows + pad;
+        Sweep sweep;
+        sweep.body = {load(0, type, {row * pitch, 1, pitch}), load(1, DType::f32, {0, row, 1}),
+                      load(2, DType::f32, {0, 1, 0}), compute(Op::Add, DType::f32, {1, 2})};
+        sweep.stores = {store(0, 3, type, {rows * row, row, 1}),
+                        store(3, 4, DType::f32, {rows * row, row, 1})};
+        nest.sweeps = {sweep};
+        const size_t size = size_of(type);
+        const auto count = static_cast<size_t>(batch * rows * row);
+        const size_t in_bytes = static_cast<size_t>(batch * row * pitch - pad) * size;
+        GuardedBuffer in(in_bytes), other(static_cast<size_t>(rows * row) * 4),
+            bias(static_cast<size_t>(rows) * 4), out(count * size), sum(count * 4);
+        auto* x = static_cast<unsigned char*>(in.data());
+        for (size_t k = 0; k < in_bytes; ++k) {
+          x[k] = static_cast<unsigned char>(type == DType::pred ? k * 5 % 3 % 2 : k * 7 + k / 256);
+        }
+        const float* y = fill<float>(other, static_cast<size_t>(rows * row), 5);
+        const float* z = fill<float>(bias, static_cast<size_t>(rows), 6);
+        run_nest(nest, {in.data(), other.data(), bias.data(), out.data(), sum.data()});
+        const auto* got = static_cast<unsigned char*>(out.data());
+        for (int64_t g = 0; g < batch; ++g) {
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t c = 0; c < row; ++c) {
+              const int64_t to = (g * rows + r) * row + c;
+              const int64_t from = (g * row + c) * pitch + r;
+              ASSERT_EQ(std::memcmp(got + static_cast<size_t>(to) * size,
+                                    x + static_cast<size_t>(from) * size, size),
+                        0)
+                  << name_of(type) << " " << rows << "x" << row << " at " << r << "," << c;
+              ASSERT_EQ(static_cast<float*>(sum.data())[to], y[r * row + c] + z[r]);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 std::vector<double> interesting_numbers() {
   const double inf = std::numeric_limits<double>::infinity();
   std::vector<double> numbers = {0.0,    -0.0,    1,      -1,      0.5,     1.5,   2.5,    -2.5,

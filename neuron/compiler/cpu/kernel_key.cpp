@@ -90,9 +90,31 @@ Hash128 key_of(const LoopNest& nest) {
   return hasher.finish();
 }
 
+size_t tile_axis(const LoopNest& nest) {
+  if (nest.column_reduce || nest.sweeps.size() != 1 || !nest.row_stores.empty()) return kNoAxis;
+  const Sweep& sweep = nest.sweeps[0];
+  const size_t row = nest.outer.size();
+  if (!sweep.reduces.empty()) return kNoAxis;
+  for (const Store& store : sweep.stores) {
+    if (store.access.kind.size() <= row || store.access.kind[row] != Stride::Unit) return kNoAxis;
+  }
+  for (const Stmt& stmt : sweep.body) {
+    // Their addresses are prepared per row.
+    if (stmt.kind == StmtKind::Gather) return kNoAxis;
+  }
+  for (const Stmt& stmt : sweep.body) {
+    for (size_t axis = row; axis-- > 0;) {
+      if (is_transposed(nest, stmt, axis)) return axis;
+    }
+  }
+  return kNoAxis;
+}
+
 RowPieces row_pieces(const LoopNest& nest) {
   if (reduces_row(nest)) return {std::max<int64_t>(nest.row, 1), 1};
-  const int64_t piece = nest.column_reduce ? kColumnPiece : kRowPiece;
+  const int64_t piece = nest.column_reduce            ? kColumnPiece
+                        : tile_axis(nest) != kNoAxis ? kTilePiece
+                                                      : kRowPiece;
   // A row of up to two pieces stays whole: cutting it would only add short remainders.
   if (nest.row <= 2 * piece) return {std::max<int64_t>(nest.row, 1), 1};
   return {piece, (nest.row + piece - 1) / piece};
@@ -108,7 +130,10 @@ std::vector<int64_t> arguments_of(const LoopNest& nest) {
 
 int64_t iterations_of(const LoopNest& nest) {
   int64_t count = row_pieces(nest).pieces;
-  for (size_t axis = 0; axis < parallel_axes(nest); ++axis) count *= nest.outer[axis];
+  const size_t tiled = tile_axis(nest);
+  for (size_t axis = 0; axis < parallel_axes(nest); ++axis) {
+    count *= axis == tiled ? (nest.outer[axis] + 15) / 16 : nest.outer[axis];
+  }
   // Nothing to write in an empty row; a reduction of nothing still writes its identity.
   if (nest.row == 0 && !reduces_row(nest)) return 0;
   return count;

@@ -23,34 +23,41 @@
 namespace neuron::compiler::cpu {
 namespace {
 
-/// The processor the code is for, detected once.
-struct Host {
+/// A processor that code is for.
+struct Processor {
   std::string triple;
-  std::string cpu;
+  std::string name;
   std::string features;  // "+avx2,+fma,..."
   std::string summary;   // for keys
   TargetTraits traits;
 };
 
-Host detect_host() {
-  Host host;
-  host.triple = "x86_64-unknown-linux-gnu";
-  host.cpu = llvm::sys::getHostCPUName().str();
+constexpr char kX86[] = "x86_64-unknown-linux-gnu";
+constexpr char kArm[] = "aarch64-unknown-linux-gnu";
+
+Processor detect_host() {
+  Processor host;
+  host.name = llvm::sys::getHostCPUName().str();
   const llvm::StringMap<bool> all = llvm::sys::getHostCPUFeatures();
   std::vector<std::string> names;
   for (const auto& entry : all) {
     if (entry.second) names.push_back(entry.first().str());
   }
   std::sort(names.begin(), names.end());
+#if defined(__aarch64__)
+  host.triple = kArm;
+#else
+  host.triple = kX86;
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   NEURON_CHECK(has("avx2") && has("fma") && has("f16c"), kUnsupported,
-               "generating code for this processor (", host.cpu,
+               "generating code for this processor (", host.name,
                "): AVX2, FMA and F16C are needed");
   host.traits.avx512 =
       has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl");
-  host.summary = host.cpu;
+#endif
+  host.summary = host.name;
   for (const std::string& name : names) {
     host.features += (host.features.empty() ? "+" : ",+") + name;
     host.summary += "+" + name;
@@ -58,9 +65,18 @@ Host detect_host() {
   return host;
 }
 
-const Host& host() {
-  static const Host detected = detect_host();
+const Processor& host() {
+  static const Processor detected = detect_host();
   return detected;
+}
+
+Processor processor_of(LlvmSession::Level level) {
+  switch (level) {
+    case LlvmSession::Level::kHost: break;
+    case LlvmSession::Level::kAvx2: return {kX86, "haswell", "", "", {}};
+    case LlvmSession::Level::kArm64: return {kArm, "neoverse-n1", "", "", {}};
+  }
+  return host();
 }
 
 void initialize_llvm() {
@@ -70,6 +86,10 @@ void initialize_llvm() {
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
     // Our loops have one counter and plain addresses already; loop strength reduction finds nothing
     // and took 40 % of the time.
     auto& options = llvm::cl::getRegisteredOptions();
@@ -83,15 +103,15 @@ void initialize_llvm() {
 const std::string& host_features() { return host().summary; }
 
 struct LlvmSession::State {
+  Processor processor;
   std::unique_ptr<llvm::TargetMachine> machine;
-  TargetTraits traits;
 
   std::unique_ptr<llvm::Module> build(llvm::LLVMContext& context, const LoopNest& nest,
                                       const std::string& symbol) {
     auto module = std::make_unique<llvm::Module>("kernel", context);
-    module->setTargetTriple(host().triple);
+    module->setTargetTriple(processor.triple);
     module->setDataLayout(machine->createDataLayout());
-    emit_nest(*module, nest, symbol, traits);
+    emit_nest(*module, nest, symbol, processor.traits);
     return module;
   }
 
@@ -117,17 +137,18 @@ struct LlvmSession::State {
 
 LlvmSession::LlvmSession(Level level) : state_(std::make_unique<State>()) {
   initialize_llvm();
+  state_->processor = processor_of(level);
+  const Processor& processor = state_->processor;
   std::string problem;
-  const llvm::Target* target = llvm::TargetRegistry::lookupTarget(host().triple, problem);
-  NEURON_ASSERT(target != nullptr, "LLVM has no code generator for the host: ", problem);
+  const llvm::Target* target = llvm::TargetRegistry::lookupTarget(processor.triple, problem);
+  NEURON_ASSERT(target != nullptr, "LLVM has no code generator for ", processor.triple, ": ",
+                problem);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   options.UnsafeFPMath = false;
-  const bool full = level == Level::kHost;
-  if (full) state_->traits = host().traits;
   state_->machine.reset(target->createTargetMachine(
-      host().triple, full ? host().cpu : "haswell", full ? host().features : "", options,
-      llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+      processor.triple, processor.name, processor.features, options, llvm::Reloc::PIC_,
+      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
   NEURON_ASSERT(state_->machine != nullptr);
 }
 

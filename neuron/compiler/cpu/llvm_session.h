@@ -13,8 +13,8 @@ namespace neuron::compiler::cpu {
 /// compiling thread.
 class LlvmSession {
  public:
-  enum class Level : uint8_t { kHost, kAvx2 };
-  /// kAvx2: code for the oldest processors that are supported; for tests.
+  /// kAvx2 is the oldest x86 processor that is supported; it and kArm64 are for tests.
+  enum class Level : uint8_t { kHost, kAvx2, kArm64 };
   /// Throws Error(kUnsupported) on processors without AVX2, FMA and F16C (x86-64).
   explicit LlvmSession(Level level = Level::kHost);
   ~LlvmSession();

@@ -27,6 +27,22 @@ inline bool reduces_row(const LoopNest& nest) {
   return false;
 }
 
+/// Row elements that one iteration of a tiled nest covers at most, in each of its 16 rows.
+inline constexpr int64_t kTilePiece = 1024;
+inline constexpr size_t kNoAxis = ~size_t{0};
+
+/// A load whose lanes run along the outer axis `axis` in memory, not along the row.
+inline bool is_transposed(const LoopNest& nest, const Stmt& stmt, size_t axis) {
+  const size_t row = nest.outer.size();
+  return stmt.kind == StmtKind::Load && stmt.in.empty() && !is_complex(stmt.access.stored) &&
+         stmt.access.kind.size() > row && stmt.access.kind[row] == Stride::Other &&
+         stmt.access.kind[axis] == Stride::Unit;
+}
+
+/// The axis of which 16 indices are done at a time, so that transposed loads can be made of whole
+/// vectors; kNoAxis if the nest has none. Follows from the structure alone.
+size_t tile_axis(const LoopNest& nest);
+
 /// How rows are cut into iterations.
 struct RowPieces {
   int64_t piece = 0;
