@@ -1,9 +1,15 @@
 #include <memory>
+#include <optional>
 
 #include "neuron/nrtsim/builtin_support.h"
+#include "neuron/nrtsim/gemm.h"
+#include "neuron/nrtsim/library_table.h"
 
 // neuron.dot: [b, m, k] x [b, k, n] -> [b, m, n], any strides. 16-bit and f32 products accumulate
 // in f32, f64 in f64, integers wrap. The result may have another dtype than the operands.
+//
+// Products of f32, bf16 and f16 run in gemm.cpp. The host program may register "neuron.dot.blas",
+// which takes what its BLAS does better: see prefers_blas(). The loops here serve all the rest.
 namespace neuron::nrtsim {
 namespace {
 
@@ -16,7 +22,7 @@ constexpr int64_t kMicroN = 16;
 
 // c[4][16] += a[k][4] * b[k][16], all packed.
 template <typename T>
-[[gnu::always_inline]] inline void micro_body(const T* a, const T* b, int64_t k, T* c,
+void micro(const T* a, const T* b, int64_t k, T* c,
                                               int64_t c_step) {
   T sum[kMicroM][kMicroN];
   for (int64_t i = 0; i < kMicroM; ++i) {
@@ -33,47 +39,6 @@ template <typename T>
   for (int64_t i = 0; i < kMicroM; ++i) {
     for (int64_t j = 0; j < kMicroN; ++j) c[i * c_step + j] = plus(c[i * c_step + j], sum[i][j]);
   }
-}
-
-// The hot case once more in wide registers, written out since the code above may not be compiled
-// for the host's CPU.
-#if defined(__x86_64__)
-typedef float Vec16 __attribute__((vector_size(64), aligned(64)));
-
-[[gnu::always_inline]] inline void micro_float_body(const float* a, const float* b, int64_t k,
-                                                    float* c, int64_t c_step) {
-  Vec16 sum[kMicroM] = {};
-  for (int64_t l = 0; l < k; ++l) {
-    const Vec16 right = *reinterpret_cast<const Vec16*>(b + l * kMicroN);
-    for (int64_t i = 0; i < kMicroM; ++i) sum[i] += a[l * kMicroM + i] * right;
-  }
-  for (int64_t i = 0; i < kMicroM; ++i) {
-    for (int64_t j = 0; j < kMicroN; ++j) c[i * c_step + j] += sum[i][j];
-  }
-}
-__attribute__((target("avx512f"))) void micro_avx512(const float* a, const float* b, int64_t k,
-                                                     float* c, int64_t c_step) {
-  micro_float_body(a, b, k, c, c_step);
-}
-__attribute__((target("avx2"))) void micro_avx2(const float* a, const float* b, int64_t k, float* c,
-                                                int64_t c_step) {
-  micro_float_body(a, b, k, c, c_step);
-}
-void micro_float(const float* a, const float* b, int64_t k, float* c, int64_t c_step) {
-  micro_body<float>(a, b, k, c, c_step);
-}
-using MicroFloat = void (*)(const float*, const float*, int64_t, float*, int64_t);
-const MicroFloat kMicroFloat = __builtin_cpu_supports("avx512f") ? micro_avx512
-                               : __builtin_cpu_supports("avx2")  ? micro_avx2
-                                                                 : micro_float;
-#endif
-
-template <typename T>
-void micro(const T* a, const T* b, int64_t k, T* c, int64_t c_step) {
-#if defined(__x86_64__)
-  if constexpr (std::is_same_v<T, float>) return kMicroFloat(a, b, k, c, c_step);
-#endif
-  micro_body<T>(a, b, k, c, c_step);
 }
 
 // Packs a [rows, k] block into panels of `width` rows, k-major, padded with zeros.
@@ -150,7 +115,55 @@ void dot(const Call& call, const View& a, const View& b, const View& y) {
   });
 }
 
-}  // namespace
+// How one step is computed, by its shapes alone.
+struct DotState {
+  std::optional<Gemm> gemm;
+  const nrtsim_lib_kernel_t* blas = nullptr;
+  void* blas_state = nullptr;
+};
+
+bool prefers_blas(const nrtsim_lib_call_t& call, const std::optional<Gemm>& gemm) {
+  const auto dtype = static_cast<DType>(call.inputs[0].dtype);
+  if (call.inputs[1].dtype != call.inputs[0].dtype ||
+      call.outputs[0].dtype != call.inputs[0].dtype) {
+    return false;
+  }
+  switch (dtype) {
+    case DType::f64:
+    case DType::c64:
+    case DType::c128: return true;
+    case DType::f32: return !gemm || (!gemm->skinny() && gemm->flops() > 1e6);
+    default: return false;
+  }
+}
+
+bool fits(const nrtsim_lib_call_t& call) {
+  if (call.input_count != 2 || call.output_count != 1) return false;
+  const nrtsim_lib_tensor_t &a = call.inputs[0], &b = call.inputs[1], &y = call.outputs[0];
+  return a.rank == 3 && b.rank == 3 && y.rank == 3 && a.dtype == b.dtype &&
+         a.sizes[0] == y.sizes[0] && b.sizes[0] == y.sizes[0] && a.sizes[1] == y.sizes[1] &&
+         b.sizes[2] == y.sizes[2] && a.sizes[2] == b.sizes[1];
+}
+
+void* prepare_dot(const nrtsim_lib_call_t* call) {
+  auto state = std::make_unique<DotState>();
+  if (!fits(*call)) return state.release();  // run_dot() says why.
+  state->gemm = Gemm::plan(*call, gemm_kernels());
+  if (prefers_blas(*call, state->gemm)) state->blas = find_library_kernel("neuron.dot.blas");
+  if (state->blas != nullptr && state->blas->prepare != nullptr) {
+    state->blas_state = state->blas->prepare(call);
+    if (state->blas_state == nullptr) state->blas = nullptr;  // It declines these strides.
+  }
+  return state.release();
+}
+
+void destroy_dot(void* opaque) {
+  auto* state = static_cast<DotState*>(opaque);
+  if (state->blas_state != nullptr && state->blas->destroy != nullptr) {
+    state->blas->destroy(state->blas_state);
+  }
+  delete state;
+}
 
 void run_dot(const Call& call) {
   const View a = call.input(0), b = call.input(1), y = call.output();
@@ -161,6 +174,33 @@ void run_dot(const Call& call) {
                to_string(b.dtype, b.sizes), " do not give ", to_string(y.dtype, y.sizes));
   if (y.count() == 0) return;
   with_compute(a.dtype, [&](auto tag) { dot<decltype(tag)>(call, a, b, y); });
+}
+
+int run_step(void* opaque, const nrtsim_lib_call_t* call, void* const* inputs,
+             void* const* outputs, const nrtsim_lib_context_t* context, char* message,
+             size_t message_bytes) {
+  const auto* state = static_cast<const DotState*>(opaque);
+  if (state != nullptr && state->blas != nullptr) {
+    return state->blas->run(state->blas_state, call, inputs, outputs, context, message,
+                            message_bytes);
+  }
+  if (state != nullptr && state->gemm.has_value()) {
+    try {
+      state->gemm->run(inputs[0], inputs[1], outputs[0], *context);
+      return NRT_SUCCESS;
+    } catch (const std::exception& error) {
+      std::snprintf(message, message_bytes, "%s", error.what());
+      return NRT_RESOURCE;
+    }
+  }
+  return builtin_kernel<run_dot>().run(nullptr, call, inputs, outputs, context, message,
+                                       message_bytes);
+}
+
+}  // namespace
+
+nrtsim_lib_kernel_t dot_kernel() {
+  return {sizeof(nrtsim_lib_kernel_t), &prepare_dot, &run_step, &destroy_dot};
 }
 
 }  // namespace neuron::nrtsim

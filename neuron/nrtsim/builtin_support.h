@@ -108,7 +108,7 @@ void run_copy(const Call& call);
 void run_unary(const Call& call);
 void run_binary(const Call& call);
 void run_ternary(const Call& call);
-void run_dot(const Call& call);
+nrtsim_lib_kernel_t dot_kernel();
 void run_convolution(const Call& call);
 void run_sort(const Call& call);
 void run_gather(const Call& call);

@@ -12,7 +12,7 @@ std::span<const Builtin> builtins() {
       Builtin{"neuron.unary", builtin_kernel<run_unary>()},
       Builtin{"neuron.binary", builtin_kernel<run_binary>()},
       Builtin{"neuron.ternary", builtin_kernel<run_ternary>()},
-      Builtin{"neuron.dot", builtin_kernel<run_dot>()},
+      Builtin{"neuron.dot", dot_kernel()},
       Builtin{"neuron.convolution", builtin_kernel<run_convolution>()},
       Builtin{"neuron.sort", builtin_kernel<run_sort>()},
       Builtin{"neuron.gather", builtin_kernel<run_gather>()},
