@@ -90,6 +90,12 @@ std::vector<std::byte> identity_of(ReduceKind kind, DType type) {
       default: return uint64_t{0};
     }
   };
+  if (is_complex(type)) {
+    // The identity of the parts, then nothing.
+    std::vector<std::byte> bytes = identity_of(kind, real_of(type));
+    bytes.resize(size);
+    return bytes;
+  }
   const bool real = is_floating(type);
   const uint64_t sign = 1ull << (8 * size - 1);
   switch (kind) {
@@ -160,7 +166,9 @@ bool needs_work(const Module& module, const Node& node) {
     }
     case Op::DotGeneral: return hlo::DotDims::decode(node.ints).lhs_contract.size() > 1;
     case Op::AsStrided: return module.node(node.operands[0]).type.dims.size() != 1;
-    default: return false;
+    default:
+      return !node.operands.empty() &&
+             has_complex_formula(node.op, module.node(node.operands[0]).type.dtype);
   }
 }
 
@@ -292,6 +300,8 @@ std::optional<Module> legalize(const Module& module) {
       w.map(v, legalize_reduce(w, node));
     } else if (node.op == Op::DotGeneral) {
       w.map(v, legalize_dot(w, node));
+    } else if (node.op != Op::AsStrided) {
+      w.map(v, expand_complex(w, node));
     } else {
       Node flat = node;
       flat.operands[0] = w.reshape(w.mapped(node.operands[0]),

@@ -40,4 +40,9 @@ class Rewriter {
   std::vector<hlo::ValueId> to_;
 };
 
+/// The op is a function of complex numbers that expand_complex() spells out.
+bool has_complex_formula(hlo::Op op, DType operand);
+/// The value of such a node, in arithmetic of real and imaginary parts.
+hlo::ValueId expand_complex(Rewriter& w, const hlo::Node& node);
+
 }  // namespace neuron::compiler::cpu
