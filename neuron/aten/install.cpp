@@ -85,6 +85,12 @@ void install_overload(std::unique_ptr<Overload> overload) {
 }
 
 bool is_composite_implicit(const c10::OperatorHandle& handle) {
+  // Composite, but with derivative formulas that a kernel on the device switches to.
+  const std::string& name = handle.operator_name().name;
+  if (name == "aten::silu_backward" || name == "aten::mish_backward" ||
+      name == "aten::_fused_rms_norm") {
+    return false;
+  }
   return handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
 }
 
