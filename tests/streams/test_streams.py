@@ -37,7 +37,7 @@ def test_timed_events_measure_and_untimed_refuse():
     assert start.elapsed_time(end) > 0
     plain = torch.Event("neuron")
     plain.record()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="enable_timing"):
         plain.elapsed_time(end)
 
 
