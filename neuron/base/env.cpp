@@ -222,8 +222,7 @@ std::string find_cache_dir() {
   return {};
 }
 
-// A value that is parsed at first use. Old values are kept after reload(), since callers hold
-// references to them.
+// A value that is parsed at first use.
 class CachedBase {
  public:
   virtual ~CachedBase() = default;
@@ -242,26 +241,27 @@ class Cached : public CachedBase {
   explicit Cached(T (*parser)()) : parser_(parser) { all_cached().push_back(this); }
   const T& get() {
     const T* value = value_.load(std::memory_order_acquire);
-    if (value == nullptr) [[unlikely]] {
-      const T* fresh = new T(parser_());
-      if (value_.compare_exchange_strong(value, fresh, std::memory_order_acq_rel)) return *fresh;
-      delete fresh;
-    }
-    return *value;
+    return value != nullptr ? *value : parse_again();
   }
   void parse() override { get(); }
-  void forget() override {
-    const T* old = value_.exchange(nullptr, std::memory_order_acq_rel);
-    if (old == nullptr) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    retired_.emplace_front(old);
-  }
+  void forget() override { value_.store(nullptr, std::memory_order_release); }
 
  private:
+  const T& parse_again() {
+    T fresh = parser_();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (last_ == nullptr || !(*last_ == fresh)) last_ = &kept_->emplace_front(std::move(fresh));
+    value_.store(last_, std::memory_order_release);
+    return *last_;
+  }
+
   T (*parser_)();
+  std::atomic<const T*> value_ = nullptr;  // Null: not parsed since reload().
   std::mutex mutex_;
-  std::forward_list<const T*> retired_;  // Callers may hold references. Guarded by mutex_.
-  std::atomic<const T*> value_ = nullptr;
+  const T* last_ = nullptr;  // Guarded by mutex_.
+  // Every value there was: callers hold references. Leaked, since they may be used while the
+  // process ends. Guarded by mutex_.
+  std::forward_list<T>* const kept_ = new std::forward_list<T>;
 };
 
 Cached<Nrt> g_nrt([] { return static_cast<Nrt>(parse_choice(kNrt, raw(kNrt))); });
