@@ -2,6 +2,7 @@
 // size.
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/index.h>
@@ -57,6 +58,9 @@ at::Tensor masked_select_by_count(const at::Tensor& self, const at::Tensor& mask
 at::Tensor& masked_select_by_count_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "masked_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, mask);
   const at::Tensor picked = masked_select_by_count(self, mask);
   at::native::resize_output(out, picked.sizes());
   return out.copy_(picked);

@@ -48,8 +48,25 @@ bool may_overlap_itself(const std::string& name) {
          name.starts_with("aten::_fused");
 }
 
+// Their CPU kernels read while they write: an out= tensor that is an argument too is refused, where
+// others allow it.
+bool refuses_overlap(const std::string& name) {
+  return name == "aten::kthvalue.values" || name == "aten::take.out" ||
+         name == "aten::index_select.out";
+}
+
 void check_written(const Overload& overload, const CallView& view) {
   if (may_overlap_itself(overload.name)) return;
+  if (view.overlaps && refuses_overlap(overload.name)) {
+    for (const Target& target : overload.variant.targets) {
+      const int32_t out =
+          first_tensor(overload.variant, view, static_cast<size_t>(target.argument));
+      for (size_t i = 0; i < view.tensors.size(); ++i) {
+        if (static_cast<int32_t>(i) == out || !view.tensors[i]->defined()) continue;
+        at::assert_no_overlap(*view.tensors[static_cast<size_t>(out)], *view.tensors[i]);
+      }
+    }
+  }
   const Variant& variant = overload.variant;
   size_t position = 0;
   for (size_t a = 0; a < variant.arguments.size(); ++a) {

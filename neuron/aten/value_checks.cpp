@@ -1,3 +1,6 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/logical_or.h>
 #include <c10/core/TensorImpl.h>
 
 #include <limits>
@@ -80,6 +83,10 @@ void dropout(const c10::IValue* a) {
 
 // A number must be representable: 300 does not fit a uint8 tensor.
 void check_fits(const c10::IValue& number, c10::ScalarType type) {
+  if (number.isComplexDouble() && !c10::isComplexType(type)) {
+    TORCH_CHECK(number.toComplexDouble().imag() == 0, "value cannot be converted to type ", type,
+                " without overflow");
+  }
   if (!number.isInt() && !number.isDouble()) return;
   const auto check = [&](double least, double most, const char* name) {
     const double value = number.isInt() ? static_cast<double>(number.toInt()) : number.toDouble();
@@ -98,6 +105,23 @@ void check_fits(const c10::IValue& number, c10::ScalarType type) {
 
 void fill(const c10::IValue* a) { check_fits(a[1], a[0].toTensor().scalar_type()); }
 void masked_fill(const c10::IValue* a) { check_fits(a[2], a[0].toTensor().scalar_type()); }
+
+void huber_loss(const c10::IValue* a) {
+  TORCH_CHECK(a[3].toDouble() > 0, "huber_loss does not support non-positive values for delta.");
+}
+
+// Looks at the device's values, as the CPU does; callers read the sample next anyway.
+void multinomial(const c10::IValue* a) {
+  const at::Tensor& p = a[0].toTensor();
+  if (p.numel() == 0 || p.dim() > 2 || !at::isFloatingType(p.scalar_type())) return;
+  const at::Tensor invalid = at::logical_or(p.max().ge(std::numeric_limits<double>::infinity()),
+                                            p.min().ge(0).logical_not());
+  const at::Tensor empty = p.sum(-1).eq(0).any();
+  const int64_t found = at::add(invalid.to(at::kLong), empty.to(at::kLong), 2).item<int64_t>();
+  TORCH_CHECK((found & 1) == 0,
+              "probability tensor contains either `inf`, `nan` or element < 0");
+  TORCH_CHECK(found == 0, "invalid multinomial distribution (sum of probabilities <= 0)");
+}
 
 }  // namespace
 
@@ -123,8 +147,12 @@ ValueCheck find_value_check(const std::string& name) {
       {"aten::log_normal_", log_normal},
       {"aten::log_normal", log_normal},
       {"aten::native_dropout", dropout},
+      {"aten::huber_loss", huber_loss},
+      {"aten::huber_loss.out", huber_loss},
       {"aten::fill_.Scalar", fill},
       {"aten::fill.Scalar", fill},
+      {"aten::multinomial", multinomial},
+      {"aten::multinomial.out", multinomial},
       {"aten::masked_fill_.Scalar", masked_fill},
       {"aten::masked_fill.Scalar", masked_fill},
   });

@@ -243,10 +243,16 @@ Value gelu_inner(Builder& b, Value x) {
   return b.mul(b.like(x, kGeluBeta), b.add(x, b.mul(b.like(x, kGeluKappa), cube)));
 }
 
+bool by_tanh(std::string_view approximate) {
+  NEURON_CHECK(approximate == "none" || approximate == "tanh", kInvalid,
+               "approximate argument must be either none or tanh.");
+  return approximate == "tanh";
+}
+
 Values gelu(Builder& b, const OpCall& call) {
   const Operands of = operands(call, {0});
   const Value x = of.x, one = b.like(x, 1), half = b.like(x, 0.5);
-  if (call.text(1) == "tanh") {
+  if (by_tanh(call.text(1))) {
     return NEURON_ROUNDED(of, b.mul(b.mul(half, x), b.add(one, b.tanh(gelu_inner(b, x)))));
   }
   const Value scaled = b.mul(x, b.like(x, std::numbers::sqrt2 / 2));
@@ -257,7 +263,7 @@ NEURON_LOWERING("aten::gelu(Tensor self, *, str approximate=\"none\") -> Tensor"
 Values gelu_backward(Builder& b, const OpCall& call) {
   const Operands of = operands(call, {0, 1});
   const Value grad = of.x, x = of.y, one = b.like(x, 1), half = b.like(x, 0.5);
-  if (call.text(2) == "tanh") {
+  if (by_tanh(call.text(2))) {
     const Value t = b.tanh(gelu_inner(b, x));
     const Value left = b.mul(half, b.add(one, t));
     const Value bend = b.mul(
