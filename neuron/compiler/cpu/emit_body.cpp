@@ -278,6 +278,10 @@ void NestEmitter::emit_stores(const Sweep& sweep) {
       }
       const Lanes x =
           v.convert(value(store.value, u), statements_[store.value]->type, access.stored);
+      if (streaming_now_ && can_stream(nest_, sweep, store)) {
+        v.store_streaming(access.stored, x, access_base(access), positions_[k].index);
+        continue;
+      }
       v.store(access.stored, x, access_base(access), positions_[k].index, kind,
               row_stride(access), mask, dummy_);
     }

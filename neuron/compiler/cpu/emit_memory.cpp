@@ -1,6 +1,8 @@
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/IRBuilder.h>
 
+#include <algorithm>
+
 #include "neuron/base/error.h"
 #include "neuron/compiler/cpu/emit_vector.h"
 
@@ -149,6 +151,18 @@ void VectorEmitter::store(DType type, const Lanes& value, llvm::Value* base, llv
       b.CreateGEP(element, start,
                   b.CreateAdd(pairs, llvm::ConstantInt::get(offsets->getType(), 1))),
       mask, dummy);
+}
+
+void VectorEmitter::store_streaming(DType type, const Lanes& value, llvm::Value* base,
+                                    llvm::Value* index) {
+  llvm::Type* element = memory_type(type);
+  llvm::Value* x = value.re;
+  if (type == DType::pred) x = b.CreateZExt(x, vector_of(element));
+  const size_t bytes = std::min<size_t>(kLanes * size_of(type), 64);
+  llvm::StoreInst* store =
+      b.CreateAlignedStore(x, element_pointer(type, base, index), llvm::Align(bytes));
+  store->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                     llvm::MDNode::get(b.getContext(), llvm::ConstantAsMetadata::get(b.getInt32(1))));
 }
 
 Lanes VectorEmitter::load_scalar(DType type, llvm::Value* pointer) {

@@ -2,6 +2,7 @@
 
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Metadata.h>
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
@@ -28,7 +29,8 @@ NestEmitter::NestEmitter(llvm::IRBuilderBase& builder, llvm::Function* function,
       v(builder, traits),
       row_axis_(nest.outer.size()),
       parallel_(parallel_axes(nest)),
-      tile_axis_(tile_axis(nest)) {}
+      tile_axis_(tile_axis(nest)),
+      streams_(streams(nest)) {}
 
 void NestEmitter::number_statements() {
   const auto add = [&](const std::vector<Stmt>& body, Level highest) {
@@ -175,6 +177,8 @@ void NestEmitter::emit() {
     if (levels_[id] == kCall) call_values_[id] = emit_statement(id, 0);
   }
   emit_iterations();
+  // Streaming stores are ordered with nothing; whoever is told that this call ended must see them.
+  if (streams_) b.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent);
   b.CreateRetVoid();
 }
 
@@ -316,7 +320,27 @@ void NestEmitter::emit_sweep(size_t number) {
   const int unroll = unroll_of(sweep);
   V start = row_begin_;
   V limit = row_end_;
-  V index = loop(start, limit, kLanes * unroll, kLanes * unroll, nothing,
+  V wide_limit = limit;
+  bool streaming = false;
+  for (const Store& store : sweep.stores) {
+    streaming = streaming || (streams_ && can_stream(nest_, sweep, store));
+  }
+  if (streaming) {
+    // Up to the first aligned address with a mask. Without a common one all is left to the loops
+    // behind, which store ordinarily.
+    const auto [aligned, possible] = streaming_start(sweep);
+    V head_end = b.CreateSelect(b.CreateICmpSLT(aligned, limit), aligned, limit);
+    loop(start, b.CreateSelect(possible, head_end, start), 1, kLanes, nothing,
+         [&](V i, std::vector<V>&) {
+           positions_.assign(1, Position{i, tail_mask(i, head_end)});
+           emit_statements(sweep.body, first, kVector);
+           emit_stores(sweep);
+         });
+    start = b.CreateSelect(possible, head_end, start);
+    wide_limit = b.CreateSelect(possible, limit, start);
+    streaming_now_ = true;
+  }
+  V index = loop(start, wide_limit, kLanes * unroll, kLanes * unroll, nothing,
                  [&](V i, std::vector<V>&) {
                    positions_.clear();
                    for (int u = 0; u < unroll; ++u) {
@@ -325,7 +349,8 @@ void NestEmitter::emit_sweep(size_t number) {
                    emit_statements(sweep.body, first, kVector);
                    emit_stores(sweep);
                  });
-  if (unroll > 1) {
+  streaming_now_ = false;
+  if (unroll > 1 || streaming) {
     index = loop(index, limit, kLanes, kLanes, nothing, [&](V i, std::vector<V>&) {
       positions_.assign(1, Position{i});
       emit_statements(sweep.body, first, kVector);
@@ -337,6 +362,34 @@ void NestEmitter::emit_sweep(size_t number) {
     emit_statements(sweep.body, first, kVector);
     emit_stores(sweep);
   });
+}
+
+std::pair<NestEmitter::V, NestEmitter::V> NestEmitter::streaming_start(const Sweep& sweep) {
+  V start = nullptr;
+  V possible = nullptr;
+  for (const Store& store : sweep.stores) {
+    if (!can_stream(nest_, sweep, store)) continue;
+    const DType type = store.access.stored;
+    const auto size = static_cast<int64_t>(size_of(type));
+    const int64_t vector = std::min<int64_t>(kLanes * size, 64);
+    V address = b.CreatePtrToInt(v.element_pointer(type, access_base(store.access), row_begin_),
+                                 b.getInt64Ty());
+    // Elements to the next multiple of the vector.
+    V missing = b.CreateAnd(b.CreateNeg(address), v.i64(vector - 1));
+    V elements = b.CreateUDiv(missing, v.i64(size));
+    V whole = b.CreateICmpEQ(b.CreateMul(elements, v.i64(size)), missing);
+    V here = b.CreateAdd(row_begin_, elements);
+    if (start == nullptr) {
+      start = here;
+      possible = whole;
+      continue;
+    }
+    // Another store: its address at the common start must be aligned as well.
+    V shifted = b.CreateMul(b.CreateSub(start, row_begin_), v.i64(size));
+    V off = b.CreateAnd(b.CreateAdd(address, shifted), v.i64(vector - 1));
+    possible = b.CreateAnd(possible, b.CreateICmpEQ(off, v.i64(0)));
+  }
+  return {start, possible};
 }
 
 DType NestEmitter::running_type(const RowReduce& reduce) { return reduce.accumulate; }

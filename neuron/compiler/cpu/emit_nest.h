@@ -63,6 +63,9 @@ class NestEmitter {
   void emit_iterations();
   void emit_row();
   void emit_sweep(size_t number);
+  /// The first position from which on the streaming stores of the sweep are aligned, and whether
+  /// there is one for all of them.
+  std::pair<V, V> streaming_start(const Sweep& sweep);
   void emit_row_reductions(size_t number);
   void emit_row_stores();
   Running identity_of(const RowReduce& reduce);
@@ -115,6 +118,7 @@ class NestEmitter {
   size_t row_axis_;
   size_t parallel_;  // number of axes iterated over
   size_t tile_axis_;
+  bool streams_;
 
   std::vector<const Stmt*> statements_;      // by id
   std::vector<Level> levels_;                // by id
@@ -142,6 +146,7 @@ class NestEmitter {
   std::map<const Stmt*, V> tile_slots_;      // transposed tiles on the stack
 
   std::vector<Position> positions_;          // of the vectors being emitted
+  bool streaming_now_ = false;               // stores of the current loop go around the caches
   bool at_row_ = false;                      // emitting row-level values
   std::vector<Lanes> call_values_;           // by id
   std::vector<std::vector<Lanes>> row_values_;     // by position (row mode: just one), id

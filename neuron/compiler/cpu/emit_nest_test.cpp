@@ -181,6 +181,41 @@ TEST_P(NestCode, TransposedReads) {
   }
 }
 
+// Outputs larger than the cache are written around it, from the first aligned element of each row
+// on; an element type and a row pitch that keep rows unaligned must not matter.
+TEST_P(NestCode, StreamingStoresWriteTheSameBytes) {
+  for (int64_t row : {1000, 4099, 2100000}) {
+    for (int64_t shift : {0, 1}) {
+      const int64_t rows = (2200000 * 2 + row - 1) / row;
+      LoopNest nest;
+      nest.outer = {rows};
+      nest.row = row;
+      nest.pointer_count = 3;
+      Sweep sweep;
+      sweep.body = {load(0, DType::f32, {row, 1}), compute(Op::Add, DType::f32, {0, 0}),
+                    compute(Op::Convert, DType::bf16, {1})};
+      sweep.stores = {store(1, 1, DType::f32, {row, 1}), store(2, 2, DType::bf16, {row, 1})};
+      nest.sweeps = {sweep};
+      LoopNest small = nest;
+      small.outer = {1};
+      EXPECT_NE(key_of(nest), key_of(small));
+      const auto count = static_cast<size_t>(rows * row);
+      GuardedBuffer in(count * 4), sum(count * 4 + 4 * static_cast<size_t>(shift)), half(count * 2);
+      auto* x = static_cast<float*>(in.data());
+      for (size_t k = 0; k < count; ++k) x[k] = static_cast<float>(k % 255);
+      run_nest(nest, {in.data(), sum.data(), half.data()});
+      const auto* y = static_cast<float*>(sum.data());
+      const auto* z = static_cast<uint16_t*>(half.data());
+      size_t wrong = 0;
+      for (size_t k = 0; k < count; ++k) {
+        const float want = 2 * static_cast<float>(k % 255);
+        wrong += y[k] != want || z[k] != float_to_bf16(want) ? 1 : 0;
+      }
+      EXPECT_EQ(wrong, 0u) << row;
+    }
+  }
+}
+
 std::vector<double> interesting_numbers() {
   const double inf = std::numeric_limits<double>::infinity();
   std::vector<double> numbers = {0.0,    -0.0,    1,      -1,      0.5,     1.5,   2.5,    -2.5,

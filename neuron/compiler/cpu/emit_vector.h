@@ -80,6 +80,8 @@ class VectorEmitter {
                llvm::Value* dummy);
   void store(DType type, const Lanes& value, llvm::Value* base, llvm::Value* index, Stride kind,
              llvm::Value* stride, llvm::Value* mask, llvm::Value* dummy);
+  /// A whole vector, around the caches; the address must be a multiple of its size (at most 64).
+  void store_streaming(DType type, const Lanes& value, llvm::Value* base, llvm::Value* index);
   /// One element, as a scalar pair.
   Lanes load_scalar(DType type, llvm::Value* pointer);
   /// Lane 0.

@@ -63,6 +63,7 @@ Hash128 key_of(const LoopNest& nest) {
   Hasher hasher;
   hasher.add(kGeneratorVersion);
   hasher.add(nest.outer.size() | static_cast<uint64_t>(nest.column_reduce) << 8 |
+             static_cast<uint64_t>(streams(nest)) << 9 |
              static_cast<uint64_t>(nest.column_reduce ? nest.reduced_axes : 0) << 16 |
              static_cast<uint64_t>(nest.pointer_count) << 24 |
              static_cast<uint64_t>(nest.status_pointer) << 40);
@@ -108,6 +109,40 @@ size_t tile_axis(const LoopNest& nest) {
     }
   }
   return kNoAxis;
+}
+
+bool can_stream(const LoopNest& nest, const Sweep& sweep, const Store& store) {
+  const size_t row = nest.outer.size();
+  const Access& access = store.access;
+  if (nest.column_reduce || !sweep.reduces.empty() || store.mask != kNoStmt ||
+      is_complex(access.stored) || access.kind.size() <= row ||
+      access.kind[row] != Stride::Unit) {
+    return false;
+  }
+  for (const Sweep& other : nest.sweeps) {
+    for (const Stmt& stmt : other.body) {
+      const bool reads = stmt.kind == StmtKind::Load || stmt.kind == StmtKind::Gather ||
+                         (stmt.kind == StmtKind::Buffered && !stmt.access.kind.empty());
+      if (reads && stmt.access.pointer == access.pointer) return false;
+    }
+  }
+  return true;
+}
+
+bool streams(const LoopNest& nest) {
+  if (tile_axis(nest) != kNoAxis) return false;
+  int64_t elements = nest.row;
+  for (int64_t extent : nest.outer) elements *= extent;
+  if (elements < kStreamingBytes / 64) return false;
+  int64_t bytes = 0;
+  for (const Sweep& sweep : nest.sweeps) {
+    for (const Store& store : sweep.stores) {
+      if (can_stream(nest, sweep, store)) {
+        bytes += elements * static_cast<int64_t>(size_of(store.access.stored));
+      }
+    }
+  }
+  return bytes >= kStreamingBytes;
 }
 
 RowPieces row_pieces(const LoopNest& nest) {

@@ -43,6 +43,15 @@ inline bool is_transposed(const LoopNest& nest, const Stmt& stmt, size_t axis) {
 /// vectors; kNoAxis if the nest has none. Follows from the structure alone.
 size_t tile_axis(const LoopNest& nest);
 
+/// Nests that write this much go around the caches: half of an ordinary last-level cache.
+inline constexpr int64_t kStreamingBytes = int64_t{16} << 20;
+
+/// True if the store writes whole vectors to memory that the nest never reads.
+bool can_stream(const LoopNest& nest, const Sweep& sweep, const Store& store);
+/// The nest is big enough that its output will not stay in cache; such nests have kernels of their
+/// own, with streaming stores.
+bool streams(const LoopNest& nest);
+
 /// How rows are cut into iterations.
 struct RowPieces {
   int64_t piece = 0;
