@@ -23,6 +23,9 @@ constexpr float kCheap = 4;
 /// A column reduction longer than this is not fused with what reads its whole operand again: one
 /// piece of the columns would no longer stay in cache between the sweeps.
 constexpr int64_t kMaxHostedColumn = 512;
+// Elementwise work joins a column reduction only if that leaves enough to do in parallel.
+constexpr int64_t kShortColumn = 64;
+constexpr int64_t kManyKept = 4096;
 constexpr int kSearchBudget = 64;
 
 bool is_view(Op op) { return hlo::class_of(op) == hlo::OpClass::View; }
@@ -62,6 +65,7 @@ uint32_t Fusion::element_place(ValueId v, size_t k) {
 
 void Fusion::run() {
   assign_homes();
+  choose_layouts();
   classify();
   const auto n = static_cast<ValueId>(module_.size());
   // Results that have no value of their own to hold (a view, a parameter, a value given twice) are
@@ -135,6 +139,45 @@ void Fusion::assign_homes() {
   }
 }
 
+void Fusion::choose_layouts() {
+  // A product that is only turned round and reshaped for the next product is written the way that
+  // one reads it.
+  for (ValueId v = 0; v < module_.size(); ++v) {
+    const Node& reader = module_.node(v);
+    if (reader.op != Op::DotGeneral) continue;
+    for (ValueId operand : reader.operands) {
+      const Node* node = &module_.node(operand);
+      if (node->op != Op::Reshape) continue;
+      Dims strides = contiguous_strides(node->type.dims);
+      ValueId base = operand;
+      bool turned = false;
+      while (node->op == Op::Reshape || node->op == Op::Transpose) {
+        base = node->operands[0];
+        const Dims& from = module_.node(base).type.dims;
+        Dims inner;
+        if (node->op == Op::Reshape) {
+          if (!reshape_strides(node->type.dims, strides, from, &inner)) break;
+        } else {
+          inner.resize(strides.size());
+          for (size_t i = 0; i < strides.size(); ++i) inner[node->ints[i]] = strides[i];
+          turned = true;
+        }
+        strides = inner;
+        node = &module_.node(base);
+      }
+      if (!turned || node->op != Op::DotGeneral || homes_[base].valid ||
+          count_elements(node->type.dims) == 0) {
+        continue;
+      }
+      Home& home = homes_[base];
+      home.valid = true;
+      home.kind = neff::BufferRef::Kind::Arena;
+      home.index = base;
+      home.strides = strides;
+    }
+  }
+}
+
 void Fusion::classify() {
   for (ValueId v = 0; v < module_.size(); ++v) {
     classify_node(v);
@@ -201,16 +244,21 @@ void Fusion::classify_node(ValueId v) {
     info.loads = count_elements(node.type.dims) > 1 ? 1 : 0;
     return;
   }
-  info.cost = info.made == Made::Reduce ? 1e6f : op_cost(node);
-  info.scalar_only = info.made != Made::Reduce;
+  if (info.made == Made::Reduce) {
+    info.cost = 1e6f;
+    info.loads = 1;
+    return;
+  }
+  info.cost = op_cost(node);
+  info.scalar_only = true;
   const double elements = static_cast<double>(count_elements(node.type.dims));
   for (ValueId operand : node.operands) {
     const NodeInfo& from = info_[operand];
     info.scalar_only = info.scalar_only && from.scalar_only;
-    info.cost += from.cost;
-    if (static_cast<double>(count_elements(module_.node(operand).type.dims)) * 2 > elements) {
-      info.loads += from.loads;
-    }
+    // A reduction is never computed again, and what is computed once a row costs next to nothing.
+    const double count = static_cast<double>(count_elements(module_.node(operand).type.dims));
+    if (from.made != Made::Reduce && count * 8 > elements) info.cost += from.cost;
+    if (count * 2 > elements) info.loads += from.loads;
   }
   info.cost = std::min(info.cost, 1e6f);
   info.loads = std::min(info.loads, 1e6f);
@@ -220,48 +268,52 @@ void Fusion::strided_view_of(ValueId v) {
   const Node& node = module_.node(v);
   NodeInfo& info = info_[v];
   StridedView& view = info.view;
-  if (info.made != Made::View) {
-    view.base = v;
-    view.strides = homes_[v].valid ? homes_[v].strides : contiguous_strides(node.type.dims);
+  if (info.made == Made::View && node.operands.size() == 1 &&
+      strided_view(node, info_[node.operands[0]].view, &view)) {
     return;
   }
-  if (node.operands.size() != 1) return;
-  const NodeInfo& from = info_[node.operands[0]];
-  if (from.view.base == kNone) return;
+  view = {};
+  view.base = v;
+  view.strides = homes_[v].valid ? homes_[v].strides : contiguous_strides(node.type.dims);
+}
+
+bool Fusion::strided_view(const Node& node, const StridedView& from, StridedView* result) const {
+  StridedView& view = *result;
   const Dims& from_dims = module_.node(node.operands[0]).type.dims;
   const size_t rank = node.type.dims.size();
   switch (node.op) {
     case Op::Reshape:
-      if (!reshape_strides(from_dims, from.view.strides, node.type.dims, &view.strides)) return;
+      if (!reshape_strides(from_dims, from.strides, node.type.dims, &view.strides)) return false;
       break;
-    case Op::TupleElement: view.strides = from.view.strides; break;
+    case Op::TupleElement: view.strides = from.strides; break;
     case Op::Transpose:
-      for (size_t i = 0; i < rank; ++i) view.strides.push_back(from.view.strides[node.ints[i]]);
+      for (size_t i = 0; i < rank; ++i) view.strides.push_back(from.strides[node.ints[i]]);
       break;
     case Op::BroadcastInDim:
       view.strides.resize(rank, 0);
       for (size_t i = 0; i < from_dims.size(); ++i) {
-        if (from_dims[i] != 1) view.strides[node.ints[i]] = from.view.strides[i];
+        if (from_dims[i] != 1) view.strides[node.ints[i]] = from.strides[i];
       }
       break;
     case Op::Slice:
       for (size_t i = 0; i < rank; ++i) {
-        view.offset += node.ints[i] * from.view.strides[i];
-        view.strides.push_back(from.view.strides[i] * node.ints[2 * rank + i]);
+        view.offset += node.ints[i] * from.strides[i];
+        view.strides.push_back(from.strides[i] * node.ints[2 * rank + i]);
       }
       break;
     case Op::AsStrided: {
       // The operand is flat: one stride turns positions into addresses.
-      if (from_dims.size() != 1) return;
-      const int64_t unit = from_dims[0] > 1 ? from.view.strides[0] : 1;
+      if (from_dims.size() != 1) return false;
+      const int64_t unit = from_dims[0] > 1 ? from.strides[0] : 1;
       view.offset = node.ints[0] * unit;
       for (size_t i = 0; i < rank; ++i) view.strides.push_back(node.ints[1 + i] * unit);
       break;
     }
-    default: return;
+    default: return false;
   }
-  view.offset += from.view.offset;
-  view.base = from.view.base;
+  view.offset += from.offset;
+  view.base = from.base;
+  return true;
 }
 
 // --- Groups and maps --------------------------------------------------------------------------
@@ -421,9 +473,7 @@ void Fusion::demand(ValueId v, uint32_t g, MapId map) {
 }
 
 bool Fusion::loaded(ValueId v) const {
-  ValueId base = v;
-  if (info_[v].made == Made::View && info_[v].view.base != kNone) base = info_[v].view.base;
-  const Made made = info_[base].made;
+  const Made made = info_[info_[v].view.base].made;
   return made == Made::Buffer || made == Made::Library || made == Made::Element;
 }
 
@@ -452,7 +502,7 @@ void Fusion::read(uint32_t g, uint32_t place) {
 }
 
 void Fusion::store_for_library(ValueId v, int64_t reader) {
-  const ValueId base = info_[v].view.base != kNone ? info_[v].view.base : v;
+  const ValueId base = info_[v].view.base;
   if (info_[base].made == Made::Buffer) return;
   info_[base].must_store = true;
   info_[base].first_reader = std::min(info_[base].first_reader, reader);
@@ -488,20 +538,23 @@ void Fusion::visit(ValueId v) {
     case Made::Free:
       if (info.must_store) materialize(v, {});
       return;
-    case Made::Buffer: merge_siblings(v, scratch_); return;
+    case Made::Buffer: merge_siblings(v, scratch_); return;  // Needs no read(): it is there.
     case Made::Element:
       set_stored(v);
       elements_.push_back(v);
       info_[module_.node(v).operands[0]].must_store = true;
+      merge_siblings(v, scratch_);
       for (const Demand& d : scratch_) read(d.group, v);
       return;
     case Made::Library:
       set_stored(v);
+      merge_siblings(v, scratch_);
       for (const Demand& d : scratch_) read(d.group, v);
       visit_library(v);
       return;
     case Made::View: {
-      if (info.view.base != kNone && !info.must_store && loaded(v)) {
+      if (!info.must_store && loaded(v)) {
+        merge_siblings(v, scratch_);
         read_direct(v, scratch_);
         return;
       }
@@ -538,16 +591,93 @@ void Fusion::merge_siblings(ValueId v, std::vector<Demand>& demands) {
   const Dims& dims = module_.node(v).type.dims;
   // Reading a large buffer once instead of twice is worth a merge.
   if (demands.size() > 1 && demands.size() <= 8 && count_elements(dims) >= 256) {
-    merge_readers(demands, dims);
+    merge_readers(v, demands);
   }
-  for (const Demand& d : demands) read(find(d.group), v);
 }
 
-void Fusion::merge_readers(std::vector<Demand>& demands, DimsRef dims) {
+bool Fusion::has_row_reduction(ValueId v) const {
+  const int64_t count = count_elements(module_.node(v).type.dims);
+  SmallVector<ValueId, 32> open{v};
+  for (int budget = 32; !open.empty() && budget > 0; --budget) {
+    const ValueId at = open.back();
+    open.pop_back();
+    const Node& node = module_.node(at);
+    const Made made = info_[at].made;
+    if (made == Made::Reduce) {
+      const Dims& from = module_.node(node.operands[0]).type.dims;
+      if (count_elements(from) == count && node.op == Op::Reduce &&
+          node.ints[1] + 1 == static_cast<int64_t>(from.size())) {
+        return true;
+      }
+    } else if (made == Made::Compute || made == Made::View) {
+      for (ValueId operand : node.operands) open.push_back(operand);
+    }
+  }
+  return false;
+}
+
+ValueId Fusion::row_reduction_in(ValueId v, int64_t length) const {
+  const int64_t count = count_elements(module_.node(v).type.dims);
+  SmallVector<ValueId, 16> open{v};
+  for (int budget = 24; !open.empty() && budget > 0; --budget) {
+    const ValueId at = open.back();
+    open.pop_back();
+    const Node& node = module_.node(at);
+    if (count_elements(node.type.dims) != count) continue;
+    const Made made = info_[at].made;
+    if (made == Made::Reduce) {
+      const Dims& from = module_.node(node.operands[0]).type.dims;
+      const auto dim = static_cast<size_t>(node.op == Op::Reduce ? node.ints[1] : node.ints[0]);
+      int64_t inner = 1;
+      for (size_t i = dim + 1; i < from.size(); ++i) inner *= from[i];
+      if (inner == 1 && from[dim] == length) return at;
+    } else if (made == Made::Compute || made == Made::View) {
+      for (ValueId operand : node.operands) open.push_back(operand);
+    }
+  }
+  return kNone;
+}
+
+bool Fusion::make_row(ValueId v, uint32_t g, MapId at) {
+  Group& group = groups_[g];
+  SmallVector<uint8_t, 8> used;
+  if (group.kind != GroupKind::Pointwise || !covers(g, at, module_.node(v).type.dims, &used)) {
+    return false;
+  }
+  size_t begin = used.size(), end = 0;
+  for (size_t a = 0; a < used.size(); ++a) {
+    if (used[a] != 0 || group.extents[a] == 1) continue;
+    begin = std::min(begin, a);
+    end = a + 1;
+  }
+  if (begin >= end || (!cut_rows_ && end - begin > 1)) return false;
+  int64_t length = 1;
+  for (size_t a = begin; a < end; ++a) {
+    if (used[a] != 0) return false;
+    length *= group.extents[a];
+  }
+  if (row_reduction_in(v, length) == kNone) return false;
+  group.kind = GroupKind::Row;
+  group.axis = static_cast<uint16_t>(begin);
+  group.axis_count = static_cast<uint16_t>(end - begin);
+  return true;
+}
+
+void Fusion::merge_readers(ValueId v, std::vector<Demand>& demands) {
+  if (demands.size() < 2) return;
+  const Dims& dims = module_.node(v).type.dims;
+  bool columns = false;
+  for (const Demand& d : demands) {
+    columns = columns || groups_[d.group].kind == GroupKind::Column;
+  }
+  // A group that may become rows must not become columns first.
+  const bool rows = columns && has_row_reduction(v);
   for (size_t i = 0; i < demands.size() && i < 16; ++i) {
     for (size_t k = i + 1; k < demands.size() && k < 16;) {
       const uint32_t a = find(demands[i].group), b = find(demands[k].group);
-      if (a == b || !try_merge(a, demands[i].map, b, demands[k].map, dims)) {
+      const bool mixed = (groups_[a].kind == GroupKind::Column) !=
+                         (groups_[b].kind == GroupKind::Column);
+      if (a == b || (rows && mixed) || !try_merge(a, demands[i].map, b, demands[k].map, dims)) {
         ++k;
         continue;
       }
@@ -569,7 +699,7 @@ void Fusion::merge_readers(std::vector<Demand>& demands, DimsRef dims) {
 void Fusion::visit_computed(ValueId v, std::vector<Demand>& demands) {
   NodeInfo& info = info_[v];
   const Node& node = module_.node(v);
-  merge_readers(demands, node.type.dims);
+  merge_readers(v, demands);
   if (node.op == Op::Concatenate || node.op == Op::Pad) {
     if (assembled(v, demands)) {
       assemble(v);
@@ -593,7 +723,8 @@ void Fusion::visit_computed(ValueId v, std::vector<Demand>& demands) {
       for (int64_t e : group.extents) space *= static_cast<double>(e);
       const bool rank0 = count == 1 && info.cost <= 20;
       if (space > 8 * count && !rank0 &&
-          cover_of(d.group, d.map, node.type.dims) == Cover::None) {
+          cover_of(d.group, d.map, node.type.dims) == Cover::None &&
+          !make_row(v, d.group, d.map)) {
         store = true;
       }
     }
@@ -619,7 +750,7 @@ void Fusion::visit_computed(ValueId v, std::vector<Demand>& demands) {
       for (size_t i = 0; i < all.size(); ++i) demand_operand(v, i % reads.size(), all[i], group_of[i]);
       return;
     }
-    if (info.view.base != kNone && info.view.base != v) {
+    if (info.view.base != v) {
       read_direct(v, demands);
       return;
     }
@@ -638,9 +769,16 @@ void Fusion::materialize(ValueId v, std::span<const Demand> demands) {
   set_stored(v);
   SmallVector<OperandRead, 4> reads;
   for (const Demand& d : demands) {
+    const Group& candidate = groups_[d.group];
+    if (candidate.kind == GroupKind::Column && candidate.reduces.size() > 0 &&
+        cover_of(d.group, d.map, node.type.dims) == Cover::Full &&
+        (!short_column(candidate) || has_row_reduction(v))) {
+      continue;
+    }
     if (groups_[d.group].outputs.size() >= kMaxOutputs ||
         groups_[d.group].size >= kMaxGroupSize || groups_[d.group].loads >= kMaxLoads ||
-        cover_of(d.group, d.map, node.type.dims) == Cover::None ||
+        (cover_of(d.group, d.map, node.type.dims) == Cover::None &&
+         !make_row(v, d.group, d.map)) ||
         !may_store_in(d.group, v, demands) || !expand(v, d.group, d.map, &reads)) {
       continue;
     }
@@ -764,7 +902,7 @@ void Fusion::assemble(ValueId v) {
 void Fusion::visit_reduce(ValueId v, std::vector<Demand>& demands) {
   NodeInfo& info = info_[v];
   const Node& node = module_.node(v);
-  merge_readers(demands, node.type.dims);
+  merge_readers(v, demands);
   const bool one = demands.size() == 1 && !info.must_store;
   if (one && try_host(v, demands[0].group, demands[0].map)) return;
   set_stored(v);
@@ -797,6 +935,13 @@ int64_t Fusion::reduced_extent(const Group& group) {
   int64_t product = 1;
   for (uint16_t i = 0; i < group.axis_count; ++i) product *= group.extents[group.axis + i];
   return product;
+}
+
+bool Fusion::short_column(const Group& group) {
+  const int64_t reduced = reduced_extent(group);
+  int64_t kept = 1;
+  for (int64_t extent : group.extents) kept *= extent;
+  return reduced <= kShortColumn && kept / std::max<int64_t>(1, reduced) >= kManyKept;
 }
 
 bool Fusion::try_host(ValueId v, uint32_t g, MapId at) {
@@ -974,15 +1119,14 @@ bool Fusion::try_merge(uint32_t g1, MapId m1, uint32_t g2, MapId m2, DimsRef dim
     if (a.kind != GroupKind::Pointwise && (a.axis != axis || a.axis_count != b.axis_count)) {
       return false;
     }
-    if (b.kind == GroupKind::Column && a.kind == GroupKind::Pointwise &&
-        reduced_extent(b) > kMaxHostedColumn) {
+    if (b.kind == GroupKind::Column && a.kind == GroupKind::Pointwise && !short_column(b)) {
       return false;
     }
     if (b.kind == GroupKind::Row && !cut_rows_ && b.axis_count > 1) return false;
     a.kind = b.kind;
     a.axis = axis;
     a.axis_count = b.axis_count;
-  } else if (a.kind == GroupKind::Column && reduced_extent(a) > kMaxHostedColumn) {
+  } else if (b.kind == GroupKind::Pointwise && a.kind == GroupKind::Column && !short_column(a)) {
     return false;
   }
   for (MapId id : b.maps) {
@@ -1053,8 +1197,7 @@ bool Fusion::value_depends(ValueId v, uint32_t target) {
     library_stamp_[v] = stamp_;
     if (--budget_ < 0) return true;
     for (ValueId operand : module_.node(v).operands) {
-      const ValueId base = info_[operand].view.base;
-      if (value_depends(base != kNone ? base : operand, target)) return true;
+      if (value_depends(info_[operand].view.base, target)) return true;
     }
     return false;
   }

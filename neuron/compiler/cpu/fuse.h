@@ -93,7 +93,7 @@ struct NodeInfo {
   uint32_t demand = kNone;   // head of the list
   int64_t first_reader = INT64_MAX;  // least id of a library step that reads the stored value
   uint32_t owner = kNone;    // group that writes it
-  StridedView view;          // base == kNone: not a strided view of one buffer
+  StridedView view;          // what it shows of which buffer; its own, if it is no strided view
 };
 
 struct Demand {
@@ -161,7 +161,10 @@ class Fusion {
   void assign_homes();
   void classify();
   void classify_node(ValueId v);
+  void choose_layouts();
   void strided_view_of(ValueId v);
+  /// Whether a view op only changes strides of what `from` shows.
+  bool strided_view(const hlo::Node& node, const StridedView& from, StridedView* result) const;
 
   uint32_t new_group(DimsRef extents, int64_t min_output);
   MapId new_map(uint32_t g, std::span<const Affine> exprs);
@@ -186,7 +189,7 @@ class Fusion {
   void assemble(ValueId v);
   bool assembled(ValueId v, std::span<const Demand> demands) const;
   void merge_siblings(ValueId v, std::vector<Demand>& demands);
-  void merge_readers(std::vector<Demand>& demands, DimsRef dims);
+  void merge_readers(ValueId v, std::vector<Demand>& demands);
 
   /// The axes used by an injective cover of v's dims; false if the map is none.
   bool covers(uint32_t g, MapId map, DimsRef dims, SmallVector<uint8_t, 8>* used) const;
@@ -195,6 +198,13 @@ class Fusion {
   bool try_merge(uint32_t g1, MapId m1, uint32_t g2, MapId m2, DimsRef dims);
   bool try_host(ValueId v, uint32_t g, MapId map);
   static int64_t reduced_extent(const Group& group);
+  static bool short_column(const Group& group);
+  /// v is computed from a reduction along the rows of its own space.
+  bool has_row_reduction(ValueId v) const;
+  /// A reduction along rows of `length` from which v is computed without changing its count.
+  ValueId row_reduction_in(ValueId v, int64_t length) const;
+  /// Turns a pointwise group into rows where v, one value a row, comes from a row reduction.
+  bool make_row(ValueId v, uint32_t g, MapId at);
   bool depends_on(uint32_t g, uint32_t target);
   bool group_depends(uint32_t g, uint32_t target);
   bool value_depends(ValueId v, uint32_t target);

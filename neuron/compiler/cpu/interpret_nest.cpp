@@ -173,7 +173,8 @@ class Interpreter {
     const size_t size = size_of(s.type);
     const size_t row = nest_.outer.size();
     auto* pointer = s.kind == StmtKind::Load || s.kind == StmtKind::Gather ||
-                            s.kind == StmtKind::Scalar
+                            s.kind == StmtKind::Scalar ||
+                            (s.kind == StmtKind::Buffered && !s.access.kind.empty())
                         ? static_cast<std::byte*>(pointers_[s.access.pointer])
                         : nullptr;
     const Array* mask = s.masked ? &value(s.in.back()) : nullptr;
@@ -249,7 +250,15 @@ class Interpreter {
         }
         return result;
       }
-      case StmtKind::Buffered: return compute(*stmts_[static_cast<size_t>(s.number)]);
+      case StmtKind::Buffered: {
+        if (pointer == nullptr) return compute(*stmts_[static_cast<size_t>(s.number)]);
+        const int64_t at = base(s.access);
+        for (int64_t i = 0; i < length_; ++i) {
+          std::memcpy(result.bytes.data() + static_cast<size_t>(i) * size,
+                      pointer + (at + i * stride(s.access, row)) * static_cast<int64_t>(size), size);
+        }
+        return result;
+      }
     }
     return result;
   }

@@ -43,17 +43,15 @@ Operand operand_of(const Fusion& f, ValueId v) {
   const Node& node = f.module().node(v);
   const NodeInfo& info = f.info(v);
   Operand operand;
-  // As store_for_library() decided.
-  const bool own = info.view.base == kNone;
-  operand.place = own ? v : info.view.base;
+  operand.place = info.view.base;
   const Home& home = f.home(operand.place);
   NEURON_ASSERT(home.valid, "an operand of a library step was not stored: ", name_of(node.op));
   LibraryTensor& t = operand.tensor;
-  t.buffer = {home.kind, home.index, home.offset};
-  if (!own) t.buffer.offset += info.view.offset * static_cast<int64_t>(size_of(node.type.dtype));
+  t.buffer = {home.kind, home.index,
+              home.offset + info.view.offset * static_cast<int64_t>(size_of(node.type.dtype))};
   t.dtype = node.type.dtype;
   t.dims = node.type.dims;
-  t.strides = own ? home.strides : info.view.strides;
+  t.strides = info.view.strides;
   return operand;
 }
 

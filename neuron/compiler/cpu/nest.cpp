@@ -668,6 +668,7 @@ void NestBuilder::place_statements() {
     if (at[i] == kUnplaced) continue;
     for (StmtId in : stmts_[i].in) at[in] = std::min(at[in], at[i]);
   }
+  keep_rows(sweeps, at);
   // Numbers of reductions follow the sweeps.
   SmallVector<uint16_t, 16> reduce_number(reductions_.size());
   nest.sweeps.resize(sweeps);
@@ -684,11 +685,29 @@ void NestBuilder::place_statements() {
   StmtId next = 0;
   for (uint16_t k = 0; k < sweeps; ++k) {
     Sweep& sweep = nest.sweeps[k];
+    for (const KeptRow& kept : kept_rows_) {
+      // Reading the row back stands for the statement from here on.
+      if (kept.from >= k || kept.last < k) continue;
+      Stmt s;
+      s.kind = StmtKind::Buffered;
+      s.type = stmts_[kept.value].type;
+      s.number = kept.renamed;
+      s.access = stores_[kept.store].access;
+      renamed[kept.value] = next++;
+      sweep.body.push_back(std::move(s));
+    }
     for (size_t i = 0; i < stmts_.size(); ++i) {
       if (at[i] != k) continue;
       renamed[i] = next++;
       sweep.body.push_back(stmts_[i]);
       for (StmtId& in : sweep.body.back().in) in = renamed[in];
+    }
+    for (KeptRow& kept : kept_rows_) {
+      if (kept.from != k) continue;
+      kept.renamed = renamed[kept.value];
+      if (stores_[kept.store].value != kept.value) {
+        sweep.stores.push_back({renamed[kept.value], stores_[kept.store].access, kNoStmt});
+      }
     }
     for (size_t r = 0; r < reductions_.size(); ++r) {
       const Reduction& from = reductions_[r];
@@ -739,6 +758,91 @@ void NestBuilder::place_statements() {
     }
     store.value = own[s.value];
     nest.row_stores.push_back(std::move(store));
+  }
+}
+
+// A dear value that a later sweep needs again waits in the row of an output, which is still in the
+// cache then; everything else is computed again.
+void NestBuilder::keep_rows(uint16_t sweeps, std::span<const uint16_t> at) {
+  kept_rows_.clear();
+  if (sweeps < 2) return;
+  const size_t n = stmts_.size();
+  constexpr uint16_t kUnplaced = 0xFFFF;
+  // Last sweep that names each statement, and what computing it again would cost.
+  SmallVector<uint16_t, 64> last(n, 0);
+  SmallVector<uint8_t, 64> varies(n, 0);
+  SmallVector<int32_t, 64> cost(n, 0);
+  hlo::Node node;
+  for (size_t i = 0; i < n; ++i) {
+    const Stmt& s = stmts_[i];
+    bool vary = has_access(s) && s.access.stride.back() != 0;
+    if (step_.nest.column_reduce) vary = true;
+    int32_t sum = 1;
+    if (s.kind == StmtKind::Compute) {
+      node.op = s.op;
+      node.type.dtype = s.type;
+      sum = static_cast<int32_t>(op_cost(node));
+    } else if (s.kind == StmtKind::Philox) {
+      sum = 24;
+    } else if (s.kind == StmtKind::Gather) {
+      sum = 10;
+    }
+    for (StmtId in : s.in) {
+      vary = vary || varies[in] != 0;
+      if (varies[in] != 0) sum += cost[in];
+      if (at[i] != kUnplaced) last[in] = std::max(last[in], at[i]);
+    }
+    varies[i] = vary ? 1 : 0;
+    cost[i] = std::min(sum, 10000);
+  }
+  for (const Reduction& r : reductions_) {
+    if (r.done) last[r.value] = std::max(last[r.value], r.sweep);
+  }
+  for (const PendingStore& s : stores_) {
+    if (!s.row_level) last[s.value] = std::max(last[s.value], s.sweep);
+  }
+  // Last sweep that may compute it again for the sake of what is computed from it.
+  SmallVector<uint16_t, 64> reach = last;
+  for (size_t i = n; i-- > 0;) {
+    if (at[i] == kUnplaced || varies[i] == 0) continue;
+    for (StmtId in : stmts_[i].in) reach[in] = std::max(reach[in], reach[i]);
+  }
+  constexpr int32_t kDear = 8;
+  auto keep = [&](StmtId id, size_t store) {
+    kept_rows_.push_back({id, static_cast<uint16_t>(store), at[id], last[id], kNoStmt});
+  };
+  // A value stored early is read back from its own row.
+  SmallVector<uint8_t, 16> used(stores_.size(), 0);
+  for (size_t o = 0; o < stores_.size(); ++o) {
+    const PendingStore& store = stores_[o];
+    const StmtId id = store.value;
+    if (store.row_level || store.aliased || at[id] != store.sweep || last[id] <= at[id] ||
+        cost[id] < kDear / 2 || varies[id] == 0 ||
+        stmts_[id].type != store.access.stored) {
+      continue;
+    }
+    bool taken = false;
+    for (const KeptRow& other : kept_rows_) taken = taken || other.value == id;
+    used[o] = 1;
+    if (!taken) keep(id, o);
+  }
+  // Others wait in the row of an output that is written later.
+  for (size_t o = 0; o < stores_.size(); ++o) {
+    const PendingStore& store = stores_[o];
+    if (store.row_level || store.aliased || used[o] != 0) continue;
+    StmtId best = kNoStmt;
+    for (size_t i = 0; i < n; ++i) {
+      const auto id = static_cast<StmtId>(i);
+      if (at[i] == kUnplaced || at[i] >= store.sweep || last[i] <= at[i] ||
+          reach[i] > store.sweep || cost[i] < kDear || varies[i] == 0 ||
+          stmts_[i].type != store.access.stored) {
+        continue;
+      }
+      bool taken = false;
+      for (const KeptRow& other : kept_rows_) taken = taken || other.value == id;
+      if (!taken && (best == kNoStmt || cost[i] >= cost[best])) best = id;
+    }
+    if (best != kNoStmt) keep(best, o);
   }
 }
 

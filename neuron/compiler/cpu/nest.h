@@ -60,6 +60,7 @@ class NestBuilder {
   uint16_t pointer(neff::BufferRef ref);
   void add_store(const Output& output);
   void place_statements();
+  void keep_rows(uint16_t sweeps, std::span<const uint16_t> at);
   void order_axes();
   void order_axes(SmallVector<int64_t, 8> extents, GroupKind kind, uint16_t first, uint16_t count);
   void estimate();
@@ -80,6 +81,14 @@ class NestBuilder {
     uint16_t sweep;
   };
   std::vector<PendingStore> stores_;
+  /// A statement whose value stays in the row of a store from sweep `from` to sweep `last`.
+  struct KeptRow {
+    StmtId value;
+    uint16_t store;
+    uint16_t from, last;
+    StmtId renamed;
+  };
+  std::vector<KeptRow> kept_rows_;
   std::vector<int32_t> memo_head_;
   std::vector<Memo> memo_;
   std::vector<ValueId> touched_;

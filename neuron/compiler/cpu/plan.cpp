@@ -6,6 +6,7 @@
 #include "neuron/compiler/cpu/fuse.h"
 #include "neuron/compiler/cpu/legalize.h"
 #include "neuron/compiler/cpu/library_steps.h"
+#include "neuron/compiler/cpu/narrow_products.h"
 #include "neuron/compiler/cpu/nest.h"
 #include "neuron/compiler/cpu/schedule.h"
 
@@ -53,7 +54,8 @@ Plan plan_legal(const hlo::Module& module, bool cut_rows) {
 
 Plan make_plan(const hlo::Module& module) {
   std::optional<hlo::Module> legal = legalize(module);
-  const hlo::Module& first = legal ? *legal : module;
+  std::optional<hlo::Module> narrow = narrow_products(legal ? *legal : module);
+  const hlo::Module& first = narrow ? *narrow : legal ? *legal : module;
   std::optional<hlo::Module> joined;
   if (first.size() >= kCommonFrom) joined = eliminate_common(first);
   return plan_legal(joined ? *joined : first, true);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "neuron/compiler/cpu/loop_nest.h"
@@ -36,6 +37,10 @@ struct Plan {
   std::vector<std::byte> constants;
   int64_t arena_bytes = 0;
 };
+
+/// One line a step: what it runs over, reads and writes. @p, @r, @a, @c: parameter, result, arena,
+/// constant, with the offset in bytes; brackets hold strides.
+std::string to_string(const Plan& plan);
 
 /// Fuses, orders and places a module; needs no code generation. Throws Error(kUnsupported).
 Plan make_plan(const hlo::Module& module);

@@ -346,6 +346,7 @@ void check(uint64_t seed, int ops, bool floats, const testing::NestRunner& runne
   std::vector<hlo::Array> expected = hlo::evaluate(c.module, c.parameters, c.scalars);
   try {
     const Plan plan = make_plan(c.module);
+    if (std::getenv("NEURON_SHOW_PLAN") != nullptr) printf("%s\n", to_string(plan).c_str());
     const testing::RunOutcome outcome =
         testing::run_plan(c.module, plan, c.parameters, c.scalars, runner);
     EXPECT_EQ(outcome.status, 0);
