@@ -1,8 +1,11 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <map>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "neuron/compiler/cpu/kernel_loader_test.h"
@@ -112,6 +115,29 @@ inline void run_nest(const LoopNest& nest, std::vector<void*> pointers) {
   code->function()(pointers.data(), args.data(), 0, cut);
   code->function()(pointers.data(), args.data(), cut, cut);
   code->function()(pointers.data(), args.data(), cut, count);
+}
+
+/// Every test runs the host's code and that for processors without AVX-512.
+class LevelTest : public ::testing::TestWithParam<LlvmSession::Level> {
+ protected:
+  void SetUp() override { code_level() = GetParam(); }
+  void TearDown() override { code_level() = LlvmSession::Level::kHost; }
+};
+inline auto all_levels() {
+  return ::testing::Values(LlvmSession::Level::kHost, LlvmSession::Level::kAvx2);
+}
+inline std::string level_name(const ::testing::TestParamInfo<LlvmSession::Level>& info) {
+  return info.param == LlvmSession::Level::kHost ? "Host" : "Avx2";
+}
+
+template <typename T>
+T* fill(const GuardedBuffer& buffer, size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  auto* data = static_cast<T*>(buffer.data());
+  for (size_t k = 0; k < count; ++k) {
+    data[k] = static_cast<T>(static_cast<double>(random() % 2000) / 100.0 - 10.0);
+  }
+  return data;
 }
 
 inline const std::vector<int64_t>& row_lengths() {
