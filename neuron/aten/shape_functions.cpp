@@ -477,6 +477,19 @@ bool batch_norm_legit_functional(const Arguments& a, Metadata& result) {
 bool batch_norm_no_stats(const Arguments& a, Metadata& result) {
   return batch_norm_with(tensor(a, 0), tensor(a, 1), a[3].toBool(), result);
 }
+// The fourth result is a buffer that only other backends use.
+bool batch_norm_no_update(const Arguments& a, Metadata& result) {
+  if (!batch_norm_with(tensor(a, 0), tensor(a, 1), !tensor(a, 3).defined(), result)) return false;
+  result.add(at::kByte, {0});
+  return true;
+}
+bool batch_norm_with_update(const Arguments& a, Metadata& result) {
+  if (!batch_norm_with(tensor(a, 0), tensor(a, 1), true, result)) return false;
+  result.add(at::kByte, {0});
+  result.add(tensor(a, 3).scalar_type(), tensor(a, 3).sizes());
+  result.add(tensor(a, 4).scalar_type(), tensor(a, 4).sizes());
+  return true;
+}
 bool native_batch_norm_backward(const Arguments& a, Metadata& result) {
   const at::Tensor &input = tensor(a, 1), &weight = tensor(a, 2);
   const auto mask = a[9].toListRef();
@@ -788,7 +801,11 @@ const std::unordered_map<std::string_view, ShapeFunction>& table() {
       {"aten::native_batch_norm", native_batch_norm},
       {"aten::_native_batch_norm_legit_functional", batch_norm_legit_functional},
       {"aten::_native_batch_norm_legit.no_stats", batch_norm_no_stats},
+      {"aten::_batch_norm_no_update", batch_norm_no_update},
+      {"aten::_batch_norm_with_update_functional", batch_norm_with_update},
       {"aten::native_batch_norm_backward", native_batch_norm_backward},
+      {"aten::convolution", convolution},
+      {"aten::convolution_backward", convolution_backward},
       {"aten::convolution_overrideable", convolution},
       {"aten::convolution_backward_overrideable", convolution_backward},
       {"aten::_adaptive_avg_pool2d", adaptive_avg_pool2d},

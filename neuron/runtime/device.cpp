@@ -109,20 +109,23 @@ Instance& instance() {
   return *instance;
 }
 
-bool may_be_hardware() {
-  return env::nrt() == env::Nrt::Hardware ||
-         (env::nrt() == env::Nrt::Auto && env::nrt_library().empty() &&
-          access("/dev/neuron0", F_OK) == 0);
+// Chips that the driver shows, without opening anything. Looked for once: every creation of a
+// tensor asks for the number of devices.
+int chip_count() {
+  static const int found = [] {
+    int count = 0;
+    while (count < kMaxDevices &&
+           access(("/dev/neuron" + std::to_string(count)).c_str(), F_OK) == 0) {
+      ++count;
+    }
+    return count;
+  }();
+  return found;
 }
 
-// Chips that the driver shows, without opening anything.
-int chip_count() {
-  int count = 0;
-  while (count < kMaxDevices &&
-         access(("/dev/neuron" + std::to_string(count)).c_str(), F_OK) == 0) {
-    ++count;
-  }
-  return count;
+bool may_be_hardware() {
+  return env::nrt() == env::Nrt::Hardware ||
+         (env::nrt() == env::Nrt::Auto && env::nrt_library().empty() && chip_count() > 0);
 }
 
 int count_devices() {
