@@ -137,8 +137,8 @@ std::vector<int64_t> arguments_of(const LoopNest& nest);
 /// elements are cut where no reduction runs along them. Depends on the nest alone.
 int64_t iterations_of(const LoopNest& nest);
 
-/// Generates and caches kernels. Thread-safe. `object_of` compiles all missing nests of one program
-/// in one LLVM module per call.
+/// Generates and caches kernels, one object each; what is missing of a call is compiled on up to two
+/// threads. Thread-safe.
 class KernelCache {
  public:
   struct Kernel {
