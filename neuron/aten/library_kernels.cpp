@@ -79,18 +79,20 @@ void register_kernel(const char* name, const nrtsim_lib_kernel_t& kernel) {
 
 namespace {
 
-// Ints: dim, descending. Results: values, indices.
+// Ints: dim, descending + 2 * any order. Results: values, indices.
 void sort(void*, const Run& run) {
   const at::Tensor x = run.input(0);
   const int64_t dim = run.call->ints[0];
-  const bool descending = run.call->int_count > 1 && run.call->ints[1] != 0;
+  const bool descending = (run.call->ints[1] & 1) != 0;
+  // Equal values in the CPU's own order, where no order is asked for.
+  const bool stable = (run.call->ints[1] & 2) == 0;
   if (x.numel() == 0) return;
   // Rows are independent: pieces of the outermost other dim.
   int64_t along = 0;
   while (along < x.dim() && (along == dim || x.size(along) == 1)) ++along;
   const bool both = run.call->output_count > 1;
   const auto piece = [&](const at::Tensor& from, at::Tensor values, at::Tensor indices) {
-    auto [sorted, order] = at::sort(from, /*stable=*/std::optional<bool>(true), dim, descending);
+    auto [sorted, order] = at::sort(from, std::optional<bool>(stable), dim, descending);
     values.copy_(sorted);
     if (both) indices.copy_(order);
   };

@@ -215,8 +215,9 @@ class Builder {
   /// [.., m, k] x [.., k, n] -> [.., m, n]; leading dims equal.
   Value matmul(Value lhs, Value rhs);
   Value convolution(Value input, Value kernel, const ConvolutionDims& dims);
-  /// {sorted values, i64 indices}; stable; NaN is the greatest. Ints: {dim, descending}.
-  Values sort(Value x, int64_t dim, bool descending);
+  /// {sorted values, i64 indices}; NaN is the greatest. Stable, unless `any_order` lets equal values
+  /// come in whatever order is fastest. Ints: {dim, descending + 2 * any_order}.
+  Values sort(Value x, int64_t dim, bool descending, bool any_order = false);
   /// A kernel that only a library implements; see neff/arguments.h for `arguments`.
   Values library_call(std::string name, std::span<const Value> operands,
                       std::span<const Type> results, std::span<const std::byte> arguments = {},

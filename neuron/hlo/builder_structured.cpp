@@ -355,10 +355,10 @@ Value Builder::convolution(Value input, Value kernel, const ConvolutionDims& dim
 
 // --- Several results ------------------------------------------------------------------------
 
-Values Builder::sort(Value x, int64_t dim, bool descending) {
+Values Builder::sort(Value x, int64_t dim, bool descending, bool any_order) {
   dim = wrap_dim("Sort", x, dim);
   NEURON_CHECK(!is_complex(x.dtype()), kInvalid, "Sort: ", name_of(x.dtype()), " has no order");
-  Node node{Op::Sort, x.type(), {x.id()}, {dim, descending ? 1 : 0}};
+  Node node{Op::Sort, x.type(), {x.id()}, {dim, (descending ? 1 : 0) + (any_order ? 2 : 0)}};
   node.results = {x.type(), {DType::i64, x.dims()}};
   const Value values = push(std::move(node));
   const Value indices =

@@ -158,7 +158,7 @@ std::vector<Array> evaluate_sort(const Node& node, Operands operands) {
   const Array& x = *operands[0];
   Array values = make_array(node.results[0]), indices = make_array(node.results[1]);
   const auto dim = static_cast<size_t>(node.ints[0]);
-  const bool descending = node.ints[1] != 0;
+  const bool descending = (node.ints[1] & 1) != 0;
   Dims outer = x.type.dims;
   const int64_t size = outer[dim];
   outer[dim] = std::min<int64_t>(size, 1);

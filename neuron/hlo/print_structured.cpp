@@ -323,7 +323,7 @@ Ref scan(Emitter& out, const Node& node, const Ref& x) {
 
 Refs sort(Emitter& out, const Node& node, const Ref& x) {
   const int64_t dim = node.ints[0];
-  const bool descending = node.ints[1] != 0;
+  const bool descending = (node.ints[1] & 1) != 0;
   const Ref positions = out.iota({DType::i64, x.type.dims}, dim);
   const Type scalar{x.type.dtype, {}}, position{DType::i64, {}};
   const Type arguments[] = {scalar, scalar, position, position};

@@ -258,7 +258,8 @@ Value Verifier::rebuild_structured(ValueId id) {
     case Op::Sort: {
       expect_ints(id, 2);
       if (node.results.size() != 2) fail(id, "has ", node.results.size(), " results");
-      const Values values = builder_.sort(operand(node, 0), node.ints[0], choice(id, 1, 2) != 0);
+      const Values values = builder_.sort(operand(node, 0), node.ints[0], (choice(id, 1, 4) & 1) != 0,
+                                          (choice(id, 1, 4) & 2) != 0);
       for (size_t k = 0; k < 2; ++k) {
         if (values[k].type() != node.results[k]) fail(id, "result ", k, " has a wrong type");
       }

@@ -5,15 +5,14 @@
 namespace neuron::lowering {
 namespace {
 
-Values sorted(Builder& b, Value x, int64_t dim, bool descending) {
+Values sorted(Builder& b, Value x, int64_t dim, bool descending, bool stable) {
   if (x.rank() == 0) return {x, b.zeros(DType::i64)};
-  return b.sort(x, dim, descending);
+  return b.sort(x, dim, descending, !stable);
 }
 
-// The device's sort is always stable.
 Values sort_stable(Builder& b, const OpCall& call) {
   const Value x = call.tensor(0);
-  return sorted(b, x, call.dim(2, x.rank()), call.flag(3));
+  return sorted(b, x, call.dim(2, x.rank()), call.flag(3), call.flag(1));
 }
 NEURON_LOWERING(
     "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor "
@@ -22,7 +21,7 @@ NEURON_LOWERING(
 
 Values sort(Builder& b, const OpCall& call) {
   const Value x = call.tensor(0);
-  return sorted(b, x, call.dim(1, x.rank()), call.flag(2));
+  return sorted(b, x, call.dim(1, x.rank()), call.flag(2), /*stable=*/false);
 }
 NEURON_LOWERING(
     "aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)",

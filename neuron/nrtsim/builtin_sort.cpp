@@ -3,7 +3,7 @@
 
 #include "neuron/nrtsim/builtin_support.h"
 
-// neuron.sort: ints {dim, descending}; outputs values and i64 indices. Stable; NaN is the greatest.
+// neuron.sort: ints {dim, descending + 2 * any order}; outputs values and i64 indices. Stable; NaN is the greatest.
 namespace neuron::nrtsim {
 namespace {
 
@@ -60,7 +60,7 @@ void sort_items(std::vector<Item>& items, std::vector<Item>& scratch) {
 void run_sort(const Call& call) {
   const View x = call.input(0), values = call.output(0), indices = call.output(1);
   const int64_t dim = call.integer(0);
-  const bool descending = call.integer(1) != 0;
+  const bool descending = (call.integer(1) & 1) != 0;
   check_same_sizes(x, values, "sort");
   check_same_sizes(x, indices, "sort");
   NEURON_CHECK(!is_complex(x.dtype), kUnsupported, "complex numbers have no order");
