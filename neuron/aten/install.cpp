@@ -114,7 +114,8 @@ void install_lowering(const lowering::Lowering& lowered, const OverloadsByBase& 
                difference);
     return;
   }
-  if (is_composite_implicit(*handle)) {
+  // conj_physical is composite, but its in-place and out= forms are not.
+  if (is_composite_implicit(*handle) && name != "aten::conj_physical") {
     refused[name] = "composite: a kernel on the device would lose its autograd";
     return;
   }

@@ -193,16 +193,23 @@ NEURON_LOWERING(
 
 // --- Sigmoids ---------------------------------------------------------------------------------
 
+// Gradients of complex functions multiply by the conjugate of the derivative.
+Value conjugated(Builder& b, Value x) {
+  return is_complex(x.dtype()) ? b.complex(b.real(x), b.neg(b.imag(x))) : x;
+}
+
 Values sigmoid_backward(Builder& b, const OpCall& call) {
   const Operands of = operands(call, {0, 1});
-  return NEURON_ROUNDED(of, b.mul(of.x, b.mul(b.sub(b.like(of.y, 1), of.y), of.y)));
+  const Value y = conjugated(b, of.y);
+  return NEURON_ROUNDED(of, b.mul(of.x, b.mul(b.sub(b.like(y, 1), y), y)));
 }
 NEURON_LOWERING("aten::sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor",
                 sigmoid_backward);
 
 Values tanh_backward(Builder& b, const OpCall& call) {
   const Operands of = operands(call, {0, 1});
-  return NEURON_ROUNDED(of, b.mul(of.x, b.sub(b.like(of.y, 1), b.mul(of.y, of.y))));
+  const Value y = conjugated(b, of.y);
+  return NEURON_ROUNDED(of, b.mul(of.x, b.sub(b.like(y, 1), b.mul(y, y))));
 }
 NEURON_LOWERING("aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor", tanh_backward);
 

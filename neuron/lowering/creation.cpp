@@ -116,14 +116,12 @@ Value points(const OpCall& call, DType math) {
 }
 
 DType points_math(DType type) {
+  if (is_complex(type)) return type;
   return is_floating(type) ? opmath(type) : DType::f64;
 }
 
 Values linspace(Builder& b, const OpCall& call) {
   const DType out = call.result().dtype;
-  if (is_complex(out)) {
-    NEURON_CHECK(false, kUnsupported, "linspace of complex numbers");
-  }
   if (call.integer(2) == 0) return {b.zeros(out, call.result().dims)};
   return {points(call, points_math(out))};
 }
@@ -144,9 +142,6 @@ NEURON_SPACE("linspace", "", linspace);
 
 Values logspace(Builder& b, const OpCall& call) {
   const DType out = call.result().dtype;
-  if (is_complex(out)) {
-    NEURON_CHECK(false, kUnsupported, "logspace of complex numbers");
-  }
   if (call.integer(2) == 0) return {b.zeros(out, call.result().dims)};
   const DType math = points_math(out);
   return {b.pow(call.scalar(3, math), points(call, math))};

@@ -211,6 +211,14 @@ NEURON_LOWERING("aten::nextafter(Tensor self, Tensor other) -> Tensor", next_aft
 
 // log(e^x + e^y) around the larger one; equal infinities are themselves.
 Value log_add_exp(Builder& b, Value x, Value y) {
+  if (is_complex(x.dtype())) {
+    // Around the one with the larger real part.
+    const Value first = b.ge(b.real(x), b.real(y));
+    const Value large = b.select(first, x, y), small = b.select(first, y, x);
+    const Value sum = b.add(large, b.log1p(b.exp(b.sub(small, large))));
+    const Value nothing = b.eq(b.real(large), b.neg(highest(b, real_of(x.dtype()))));
+    return b.select(nothing, large, sum);
+  }
   const Value large = b.max(x, y);
   const Value distance = b.neg(b.abs(b.sub(x, y)));
   const Value sum = b.add(large, b.log1p(b.exp(distance)));
@@ -330,6 +338,7 @@ Values pow_scalar(Builder& b, const OpCall& call) {
   const bool real = exponent.kind != DType::c128 || exponent.as_complex().imag() == 0;
   const auto done = [&](Value y) { return Values{b.convert(y, common)}; };
   if (real && common != DType::pred) {
+    if (number == 0.0 && is_complex(common)) return done(b.ones(x.dtype(), x.dims()));
     if (number == 1.0) return done(x);
     if (number == 2.0) return done(b.mul(x, x));
     if (number == 3.0) return done(b.mul(b.mul(x, x), x));

@@ -177,6 +177,7 @@ Values conjugate(Builder& b, const OpCall& call) {
   return {b.complex(b.real(x), b.neg(b.imag(x)))};
 }
 NEURON_LOWERING("aten::_conj_physical(Tensor self) -> Tensor", conjugate);
+NEURON_LOWERING("aten::conj_physical(Tensor self) -> Tensor", conjugate);
 
 Values is_nan(Builder& b, const OpCall& call) {
   const Value x = call.tensor(0);
@@ -226,17 +227,19 @@ NEURON_LOWERING("aten::signbit(Tensor self) -> Tensor", sign_bit);
 
 Values nan_to_num(Builder& b, const OpCall& call) {
   const Value x = call.tensor(0);
-  if (!is_floating(x.dtype())) {
-    NEURON_CHECK(!is_complex(x.dtype()), kUnsupported, "nan_to_num of complex numbers");
-    return {x};
-  }
-  const double largest = largest_finite(x.dtype());
-  const Value nan = call.has(1) ? call.scalar(1, x.dtype()) : b.like(x, 0);
-  const Value high = call.has(2) ? call.scalar(2, x.dtype()) : b.like(x, largest);
-  const Value low = call.has(3) ? call.scalar(3, x.dtype()) : b.like(x, -largest);
-  Value y = b.select(equals(b, x, -kInfinity), low, x);
-  y = b.select(equals(b, x, kInfinity), high, y);
-  return {b.select(b.is_nan(x), nan, y)};
+  if (!is_floating(x.dtype()) && !is_complex(x.dtype())) return {x};
+  const DType part = real_of(x.dtype());
+  const double largest = largest_finite(part);
+  const Value nan = call.has(1) ? call.scalar(1, part) : b.constant(part, 0);
+  const Value high = call.has(2) ? call.scalar(2, part) : b.constant(part, largest);
+  const Value low = call.has(3) ? call.scalar(3, part) : b.constant(part, -largest);
+  const auto tame = [&](Value v) {
+    Value y = b.select(equals(b, v, -kInfinity), low, v);
+    y = b.select(equals(b, v, kInfinity), high, y);
+    return b.select(b.is_nan(v), nan, y);
+  };
+  if (is_complex(x.dtype())) return {b.complex(tame(b.real(x)), tame(b.imag(x)))};
+  return {tame(x)};
 }
 NEURON_LOWERING(
     "aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> "

@@ -93,8 +93,20 @@ Draw draw(const OpCall& call) { return Draw(call, call.result().dims); }
 
 // --- Uniform ----------------------------------------------------------------------------------
 
-Values standard_uniform(Builder&, const OpCall& call) {
-  return {draw(call).uniform(call.result().dtype)};
+Value uniform_of(const OpCall& call) { return draw(call).uniform(call.result().dtype); }
+
+// The parts are drawn independently; pair 0 and 1 are words of one counter.
+Values complex_uniform(Builder& b, const OpCall& call, Value from, Value to) {
+  const DType part = real_of(call.result().dtype);
+  const Draw both = draw(call);
+  const auto between = [&](Value u) { return b.add(b.mul(u, b.sub(to, from)), from); };
+  return {b.complex(between(both.uniform(part, 0)), between(both.uniform(part, 1)))};
+}
+
+Values standard_uniform(Builder& b, const OpCall& call) {
+  if (!is_complex(call.result().dtype)) return {uniform_of(call)};
+  const DType part = real_of(call.result().dtype);
+  return complex_uniform(b, call, b.zeros(part), b.ones(part));
 }
 NEURON_LOWERING("aten::rand(SymInt[] size, *, " NEURON_OPTIONS ") -> Tensor", standard_uniform);
 NEURON_LOWERING(
@@ -108,7 +120,11 @@ NEURON_LOWERING(
     standard_uniform);
 
 Values uniform(Builder& b, const OpCall& call) {
-  const Value u = draw(call).uniform(call.result().dtype);
+  if (is_complex(call.result().dtype)) {
+    const DType part = real_of(call.result().dtype);
+    return complex_uniform(b, call, call.scalar(1, part), call.scalar(2, part));
+  }
+  const Value u = uniform_of(call);
   const Value from = call.scalar(1, u.dtype()), to = call.scalar(2, u.dtype());
   return {b.add(b.mul(u, b.sub(to, from)), from)};
 }
@@ -121,13 +137,18 @@ NEURON_LOWERING(
 
 Value normal_of(const OpCall& call) { return draw(call).normal(opmath(real_of(call.result().dtype))); }
 
-Values standard_normal(Builder& b, const OpCall& call) {
-  const DType out = call.result().dtype;
-  if (!is_complex(out)) return {normal_of(call)};
-  // Variance 1 in total.
-  const Value scale = b.constant(real_of(out), std::numbers::sqrt2 / 2);
+// Parts of a complex number whose variance is 1 in total.
+std::pair<Value, Value> normal_parts(const OpCall& call) {
+  Builder& b = call.builder();
+  const Value scale = b.constant(real_of(call.result().dtype), std::numbers::sqrt2 / 2);
   const Value real = normal_of(call), imag = normal_of(call);
-  return {b.complex(b.mul(real, scale), b.mul(imag, scale))};
+  return {b.mul(real, scale), b.mul(imag, scale)};
+}
+
+Values standard_normal(Builder& b, const OpCall& call) {
+  if (!is_complex(call.result().dtype)) return {normal_of(call)};
+  const auto [real, imag] = normal_parts(call);
+  return {b.complex(real, imag)};
 }
 NEURON_LOWERING("aten::randn(SymInt[] size, *, " NEURON_OPTIONS ") -> Tensor", standard_normal);
 NEURON_LOWERING(
@@ -143,8 +164,21 @@ NEURON_LOWERING(
 // mean + std * z; mean and std are numbers or tensors.
 Values normal_at(const OpCall& call, size_t mean, size_t std) {
   Builder& b = call.builder();
-  NEURON_CHECK(!is_complex(call.result().dtype), kUnsupported,
-               "complex normal numbers with a mean or deviation");
+  const DType out = call.result().dtype;
+  if (is_complex(out)) {
+    const auto [real, imag] = normal_parts(call);
+    const auto is_number = [&](size_t i) {
+      return call.argument(i).kind == Argument::Kind::Scalar;
+    };
+    const bool numbers = is_number(mean) && is_number(std);
+    if (numbers) {
+      // As torch: both parts have the mean.
+      const Value centre = call.scalar(mean, real.dtype()), spread = call.scalar(std, real.dtype());
+      return {b.complex(b.add(b.mul(real, spread), centre), b.add(b.mul(imag, spread), centre))};
+    }
+    const Value z = b.complex(real, imag);
+    return {b.add(b.mul(z, operand(call, std, out)), operand(call, mean, out))};
+  }
   const Value z = normal_of(call);
   const Value scaled = b.mul(z, operand(call, std, z.dtype()));
   return {b.add(scaled, operand(call, mean, z.dtype()))};

@@ -367,11 +367,11 @@ NEURON_LOWERING("aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) ->
 Values logsumexp(Builder& b, const OpCall& call) {
   const DType common = float_type(call, call.tensor(0).dtype());
   const Value x = math_operand(call, 0, common);
-  NEURON_CHECK(!is_complex(common), kUnsupported, "logsumexp of complex numbers");
   const Dims dims = call.dims(1, x.rank());
-  Value peak = b.reduce(ReduceKind::Max, x, dims, true);
+  Value peak = b.reduce(ReduceKind::Max, is_complex(common) ? b.real(x) : x, dims, true);
   // Infinite peaks would give inf - inf.
   peak = b.select(b.eq(b.abs(peak), highest(b, peak.dtype())), b.like(peak, 0), peak);
+  peak = b.convert(peak, x.dtype());
   const Value sum = b.sum(b.exp(b.sub(x, peak)), dims, true);
   const Value result = b.add(b.log(sum), peak);
   if (call.flag(2)) return {b.convert(result, common)};
