@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "neuron/base/error.h"
+#include "neuron/base/log.h"
 #include "neuron/compiler/cpu/kernel_counters.h"
 #include "neuron/compiler/cpu/plan.h"
 
@@ -65,6 +66,9 @@ const bool registered = register_compiler("cpu", [](std::string_view target) {
 
 neff::Program CpuCompiler::compile_program(const hlo::Module& module, bool self_contained) {
   Plan plan = make_plan(module);
+  if (log::enabled(env::LogLevel::Debug)) {
+    log::debug("plan of a program of ", module.size(), " operations:\n", to_string(plan));
+  }
   neff::Program program;
   program.target = target_;
   program.cpu_features = host_features();

@@ -65,6 +65,8 @@ uint32_t Fusion::element_place(ValueId v, size_t k) {
 
 void Fusion::run() {
   assign_homes();
+  choose_updates();
+  place_pieces();
   choose_layouts();
   classify();
   const auto n = static_cast<ValueId>(module_.size());
@@ -136,6 +138,124 @@ void Fusion::assign_homes() {
     home.strides = strides;
     info_[v].must_store = true;
     homes_[n + r].valid = true;
+  }
+}
+
+void Fusion::choose_updates() {
+  // What an update changes is computed where the update's result is to be, if nothing else reads it.
+  std::vector<uint8_t> uses(module_.size());
+  auto use = [&](ValueId v) { uses[v] = static_cast<uint8_t>(std::min<int>(uses[v] + 1, 2)); };
+  bool any = false;
+  for (const Node& node : module_.nodes()) {
+    for (ValueId operand : node.operands) use(operand);
+    any = any || node.op == Op::Scatter || node.op == Op::DynamicUpdateSlice ||
+          node.op == Op::AsStridedScatter;
+  }
+  if (!any) return;
+  for (const hlo::Result& result : module_.results()) use(result.value);
+  for (ValueId v = static_cast<ValueId>(module_.size()); v-- > 0;) {
+    const Node& node = module_.node(v);
+    if (node.op != Op::Scatter && node.op != Op::DynamicUpdateSlice &&
+        node.op != Op::AsStridedScatter) {
+      continue;
+    }
+    const ValueId x = node.operands[0];
+    const Node& from = module_.node(x);
+    const bool buffer = from.op == Op::Parameter || from.op == Op::TupleElement ||
+                        (from.op == Op::Constant && from.bytes.size() > size_of(from.type.dtype));
+    if (uses[x] != 1 || homes_[x].valid || buffer || is_view(from.op)) continue;
+    // Not over a parameter: the value that is changed may be computed from it.
+    Home& home = homes_[v];
+    if (home.valid && home.kind == neff::BufferRef::Kind::Result &&
+        module_.results()[home.index].alias >= 0) {
+      continue;
+    }
+    if (!home.valid) {
+      home.valid = true;
+      home.kind = neff::BufferRef::Kind::Arena;
+      home.index = v;
+      home.strides = contiguous_strides(node.type.dims);
+    }
+    homes_[x] = home;
+  }
+}
+
+void Fusion::place_pieces() {
+  // Library steps write straight into a concatenation that is stored whole.
+  bool any = false;
+  for (const Node& node : module_.nodes()) any = any || node.op == Op::Concatenate;
+  if (!any) return;
+  std::vector<uint8_t> uses(module_.size()), stored(module_.size());
+  for (ValueId v = 0; v < module_.size(); ++v) {
+    const Node& node = module_.node(v);
+    const bool library = node.op == Op::DotGeneral || node.op == Op::LibraryCall ||
+                         node.op == Op::Convolution;
+    for (ValueId operand : node.operands) {
+      uses[operand] = static_cast<uint8_t>(std::min<int>(uses[operand] + 1, 2));
+      if (!library) continue;
+      while (module_.node(operand).op == Op::Reshape || module_.node(operand).op == Op::Transpose) {
+        operand = module_.node(operand).operands[0];
+      }
+      stored[operand] = 1;
+    }
+  }
+  for (const hlo::Result& result : module_.results()) {
+    uses[result.value] = 2;
+    if (!result.staged && result.alias < 0 && homes_[result.value].valid) stored[result.value] = 1;
+  }
+  for (ValueId v = 0; v < module_.size(); ++v) {
+    const Node& node = module_.node(v);
+    if (node.op != Op::Concatenate || stored[v] == 0 || count_elements(node.type.dims) == 0) continue;
+    Home whole = homes_[v];
+    if (whole.valid && whole.kind == neff::BufferRef::Kind::Result &&
+        module_.results()[whole.index].alias >= 0) {
+      continue;
+    }
+    if (!whole.valid) {
+      whole.kind = neff::BufferRef::Kind::Arena;
+      whole.index = v;
+      whole.strides = contiguous_strides(node.type.dims);
+    }
+    const auto dim = static_cast<size_t>(node.ints[0]);
+    int64_t at = 0;
+    for (ValueId piece : node.operands) {
+      const int64_t begin = at;
+      at += module_.node(piece).type.dims[dim];
+      Dims strides = whole.strides;
+      ValueId base = piece;
+      bool fits = uses[piece] == 1 && count_elements(module_.node(piece).type.dims) > 0;
+      while (fits) {
+        const Node& from = module_.node(base);
+        if (from.op != Op::Reshape && from.op != Op::Transpose) break;
+        const ValueId below = from.operands[0];
+        Dims inner;
+        if (from.op == Op::Reshape) {
+          fits = reshape_strides(from.type.dims, strides, module_.node(below).type.dims, &inner);
+        } else {
+          inner.resize(strides.size());
+          for (size_t i = 0; i < strides.size(); ++i) inner[from.ints[i]] = strides[i];
+        }
+        strides = inner;
+        base = below;
+        fits = fits && uses[base] == 1;
+      }
+      if (!fits || homes_[base].valid) continue;
+      const Node& maker = module_.node(base);
+      const Node& call = maker.op == Op::TupleElement ? module_.node(maker.operands[0]) : maker;
+      const bool writes = maker.op == Op::DotGeneral ||
+                          (call.op == Op::LibraryCall && call.name.starts_with("neuron.") &&
+                           (maker.op == Op::LibraryCall || maker.ints[0] != 0));
+      if (!writes) continue;
+      homes_[v] = whole;
+      homes_[v].valid = true;
+      Home& home = homes_[base];
+      home = whole;
+      home.valid = true;
+      home.offset += begin * whole.strides[dim] *
+                     static_cast<int64_t>(size_of(node.type.dtype));
+      home.strides = strides;
+      info_[base].piece_of = v;
+    }
   }
 }
 
@@ -495,6 +615,7 @@ void Fusion::collect(ValueId v, std::vector<Demand>* into) {
 }
 
 void Fusion::read(uint32_t g, uint32_t place) {
+  g = find(g);
   Group& group = groups_[g];
   if (info_[place].made == Made::Buffer) return;
   group.reads.push_back(place);
@@ -574,7 +695,21 @@ void Fusion::read_direct(ValueId v, std::span<const Demand> demands) {
     read(d.group, base);
     // The base's own visit must know who reads it.
     if (info_[base].made != Made::Buffer) demand(base, d.group, kNone);
+    const MapId flat = address_map(d.group, d.map, info_[v].view.strides, info_[v].view.offset);
+    if (flat != kNone) {
+      demands_.push_back({d.group, flat, info_[base].flat});
+      info_[base].flat = static_cast<uint32_t>(demands_.size() - 1);
+    }
   }
+}
+
+MapId Fusion::address_map(uint32_t g, MapId at, DimsRef strides, int64_t offset) {
+  Affine address;
+  address.offset = offset;
+  for (size_t d = 0; d < maps_[at].rank; ++d) {
+    if (!address.add(map(at)[d], strides[d])) return kNone;
+  }
+  return new_map(g, {&address, 1});
 }
 
 void Fusion::visit_library(ValueId v) {
@@ -589,10 +724,36 @@ void Fusion::visit_library(ValueId v) {
 
 void Fusion::merge_siblings(ValueId v, std::vector<Demand>& demands) {
   const Dims& dims = module_.node(v).type.dims;
+  const int64_t count = count_elements(dims);
   // Reading a large buffer once instead of twice is worth a merge.
-  if (demands.size() > 1 && demands.size() <= 8 && count_elements(dims) >= 256) {
-    merge_readers(v, demands);
+  if (count < 256) return;
+  if (demands.size() > 1 && demands.size() <= 8) merge_readers(v, demands);
+  if (info_[v].flat == kNone || !is_contiguous(dims, info_[v].view.strides)) return;
+  // Readers of other views of it meet by address.
+  std::vector<Demand> flat;
+  for (uint32_t d = info_[v].flat; d != kNone; d = demands_[d].next) flat.push_back(demands_[d]);
+  for (const Demand& d : demands) {
+    const MapId address = address_map(d.group, d.map, info_[v].view.strides, 0);
+    if (address != kNone) flat.push_back({d.group, address, kNone});
   }
+  if (flat.size() < 2 || flat.size() > 8) return;
+  bool columns = false;
+  for (const Demand& d : flat) {
+    columns = columns || groups_[find(d.group)].kind == GroupKind::Column;
+  }
+  for (size_t i = 0; i < flat.size(); ++i) {
+    for (size_t k = i + 1; k < flat.size(); ++k) {
+      const uint32_t a = find(flat[i].group), b = find(flat[k].group);
+      if (a == b) continue;
+      // Whether elementwise work may join columns was decided where it was computed.
+      if (columns && (groups_[a].kind == GroupKind::Column) !=
+                         (groups_[b].kind == GroupKind::Column)) {
+        continue;
+      }
+      try_merge(a, flat[i].map, b, flat[k].map, Dims{count});
+    }
+  }
+  for (Demand& d : demands) d.group = find(d.group);
 }
 
 bool Fusion::has_row_reduction(ValueId v) const {
@@ -830,6 +991,9 @@ bool Fusion::assembled(ValueId v, std::span<const Demand> demands) const {
     }
     return false;
   }
+  for (ValueId piece : node.operands) {
+    if (info_[info_[piece].view.base].piece_of == v) return true;
+  }
   if (info_[v].must_store || demands.size() != 1 || node.operands.size() > 4) return true;
   return info_[v].cost > 16;
 }
@@ -858,6 +1022,12 @@ void Fusion::assemble(ValueId v) {
     for (ValueId piece : node.operands) {
       const Dims& dims = module_.node(piece).type.dims;
       if (dims[dim] == 0) continue;
+      const ValueId base = info_[piece].view.base;
+      if (info_[base].piece_of == v) {
+        info_[base].must_store = true;
+        at += dims[dim];
+        continue;
+      }
       for (size_t i = 0; i < rank; ++i) {
         from[i] = {};
         if (dims[i] != 1) from[i].add_term(static_cast<uint16_t>(i), 1);
@@ -1204,6 +1374,12 @@ bool Fusion::value_depends(ValueId v, uint32_t target) {
   for (uint32_t w = info.owner; w != kNone; w = groups_[w].next_writer) {
     const uint32_t g = find(w);
     if (g == target || group_depends(g, target)) return true;
+  }
+  if (module_.node(v).op == Op::Concatenate) {
+    for (ValueId piece : module_.node(v).operands) {
+      const ValueId base = info_[piece].view.base;
+      if (info_[base].piece_of == v && value_depends(base, target)) return true;
+    }
   }
   return false;
 }

@@ -91,8 +91,10 @@ struct NodeInfo {
   float cost = 0;            // of one element, in cheap ops, recomputing from buffers
   float loads = 0;           // elements loaded per element
   uint32_t demand = kNone;   // head of the list
+  uint32_t flat = kNone;     // list of readers of other views of it, by address
   int64_t first_reader = INT64_MAX;  // least id of a library step that reads the stored value
   uint32_t owner = kNone;    // group that writes it
+  ValueId piece_of = kNone;  // concatenation in whose memory this library result lives
   StridedView view;          // what it shows of which buffer; its own, if it is no strided view
 };
 
@@ -161,6 +163,8 @@ class Fusion {
   void assign_homes();
   void classify();
   void classify_node(ValueId v);
+  void choose_updates();
+  void place_pieces();
   void choose_layouts();
   void strided_view_of(ValueId v);
   /// Whether a view op only changes strides of what `from` shows.
@@ -177,6 +181,8 @@ class Fusion {
   void store_for_library(ValueId v, int64_t reader);
   void read(uint32_t g, uint32_t place);
   void read_direct(ValueId v, std::span<const Demand> demands);
+  /// The address at which a strided view is read, as one expression; kNone if there is none.
+  MapId address_map(uint32_t g, MapId at, DimsRef strides, int64_t offset);
   void set_stored(ValueId v);
   /// Reading v is loading from a buffer whatever fusion decides.
   bool loaded(ValueId v) const;

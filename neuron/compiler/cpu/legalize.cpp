@@ -124,9 +124,11 @@ std::vector<std::byte> identity_of(ReduceKind kind, DType type) {
 constexpr int64_t kLongRow = 32768;
 constexpr int64_t kFewRows = 16;
 constexpr int64_t kRowChunk = 4096;
-// Columns at least this long are cut, unless there are very many of them.
-constexpr int64_t kLongColumn = 512;
-constexpr int64_t kColumnChunk = 256;
+// Columns longer than this are cut, unless there is little work or there are very many of them.
+constexpr int64_t kLongColumn = 128;
+constexpr int64_t kMinColumnChunk = 32;
+constexpr int64_t kMaxColumnChunk = 256;
+constexpr int64_t kMinColumnWork = 32768;
 constexpr int64_t kManyColumns = 32768;
 constexpr int64_t kLongestManyColumn = 4096;
 
@@ -144,9 +146,9 @@ int64_t chunk_of(DimsRef dims, size_t dim) {
     if (length < kLongRow || kept >= kFewRows) return 0;
     wanted = kRowChunk;
   } else {
-    if (length <= kLongColumn) return 0;
+    if (length <= kLongColumn || length * kept < kMinColumnWork) return 0;
     if (kept >= kManyColumns && length <= kLongestManyColumn) return 0;
-    wanted = kColumnChunk;
+    wanted = std::clamp(length / 16, kMinColumnChunk, kMaxColumnChunk);
   }
   // A divisor nearby saves the padding.
   for (int64_t step = 0; step <= wanted / 2; ++step) {
@@ -307,66 +309,6 @@ std::optional<Module> legalize(const Module& module) {
       flat.operands[0] = w.reshape(w.mapped(node.operands[0]),
                                    Dims{count_elements(w.type(w.mapped(node.operands[0])).dims)});
       w.map(v, w.push(std::move(flat)));
-    }
-  }
-  return w.finish();
-}
-
-namespace {
-
-bool same_node(const Node& a, const Node& b) {
-  return a.op == b.op && a.type == b.type && a.operands == b.operands && a.ints == b.ints &&
-         a.bytes == b.bytes && a.name == b.name;
-}
-
-uint64_t hash_node(const Node& node) {
-  uint64_t h = static_cast<uint64_t>(node.op) * 0x9E3779B97F4A7C15ull;
-  h = mix64(h ^ static_cast<uint64_t>(node.type.dtype), 0xD6E8FEB86659FD93ull);
-  for (int64_t d : node.type.dims) h = mix64(h ^ static_cast<uint64_t>(d), 0xA0761D6478BD642Full);
-  for (ValueId v : node.operands) h = mix64(h ^ v, 0x9E3779B97F4A7C15ull);
-  for (int64_t i : node.ints) h = mix64(h ^ static_cast<uint64_t>(i), 0xD6E8FEB86659FD93ull);
-  for (std::byte b : node.bytes) h = mix64(h ^ static_cast<uint64_t>(b), 0xA0761D6478BD642Full);
-  return h;
-}
-
-bool is_pure(Op op) {
-  return op != Op::Parameter && op != Op::ScalarParameter && op != Op::LibraryCall &&
-         op != Op::TupleElement;
-}
-
-}  // namespace
-
-std::optional<Module> eliminate_common(const Module& module) {
-  const size_t n = module.size();
-  size_t slots = 16;
-  while (slots < 2 * n) slots *= 2;
-  std::vector<ValueId> table(slots, hlo::kNoValue);
-  std::vector<ValueId> leader(n);
-  bool found = false;
-  std::vector<Node> canonical(module.nodes().begin(), module.nodes().end());
-  for (ValueId v = 0; v < n; ++v) {
-    Node& node = canonical[v];
-    leader[v] = v;
-    for (ValueId& operand : node.operands) operand = leader[operand];
-    if (!is_pure(node.op) || node.bytes.size() > 4096) continue;
-    size_t at = hash_node(node) & (slots - 1);
-    while (table[at] != hlo::kNoValue && !same_node(canonical[table[at]], node)) {
-      at = (at + 1) & (slots - 1);
-    }
-    if (table[at] == hlo::kNoValue) {
-      table[at] = v;
-    } else {
-      leader[v] = table[at];
-      found = true;
-    }
-  }
-  if (!found) return std::nullopt;
-  Rewriter w(module);
-  for (ValueId v = 0; v < n; ++v) {
-    if (leader[v] == v) {
-      w.copy(v);
-    } else {
-      w.map(v, w.mapped(leader[v]));
     }
   }
   return w.finish();

@@ -12,9 +12,6 @@ namespace neuron::compiler::cpu {
 /// legal already. Where a sum is cut depends on shape and dtype alone. Throws Error(kUnsupported).
 std::optional<hlo::Module> legalize(const hlo::Module& module);
 
-/// A copy of the module with equal pure nodes joined; nothing if there are none.
-std::optional<hlo::Module> eliminate_common(const hlo::Module& module);
-
 /// Nodes that only use other nodes: a builder for rewrites.
 class Rewriter {
  public:

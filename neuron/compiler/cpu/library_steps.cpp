@@ -82,6 +82,9 @@ PlannedStep make_step(const Fusion& f, ValueId v, std::span<const Operand> input
   for (const Operand& output : outputs) {
     step.call.outputs.push_back(output.tensor);
     step.writes.push_back(output.place);
+    if (output.place < f.module().size() && f.info(output.place).piece_of != kNone) {
+      step.writes.push_back(f.info(output.place).piece_of);
+    }
   }
   return step;
 }

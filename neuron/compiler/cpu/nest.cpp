@@ -201,7 +201,8 @@ StmtId NestBuilder::emit_new(ValueId v, MapId map, StmtId mask) {
     return load(f_.home(view.base), view.base, node.type.dtype, view.strides, view.offset, map,
                 mask);
   }
-  if (info.stored) {
+  // A splat or iota costs less than a load, even where it was stored for a library step.
+  if (info.stored && info.made != Made::Free) {
     bool here = false;
     for (const Output& output : f_.groups()[g_].outputs) {
       here = here || (output.value == v && output.place == v && !output.flat);

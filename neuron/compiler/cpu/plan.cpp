@@ -9,13 +9,14 @@
 #include "neuron/compiler/cpu/narrow_products.h"
 #include "neuron/compiler/cpu/nest.h"
 #include "neuron/compiler/cpu/schedule.h"
+#include "neuron/compiler/cpu/simplify.h"
 
 namespace neuron::compiler::cpu {
 
 namespace {
 
 // Below this many nodes there is nothing to find that the lowering did not see.
-constexpr size_t kCommonFrom = 12;
+constexpr size_t kSimplifyFrom = 24;
 
 Plan plan_legal(const hlo::Module& module, bool cut_rows) {
   Fusion fusion(module, cut_rows);
@@ -56,9 +57,9 @@ Plan make_plan(const hlo::Module& module) {
   std::optional<hlo::Module> legal = legalize(module);
   std::optional<hlo::Module> narrow = narrow_products(legal ? *legal : module);
   const hlo::Module& first = narrow ? *narrow : legal ? *legal : module;
-  std::optional<hlo::Module> joined;
-  if (first.size() >= kCommonFrom) joined = eliminate_common(first);
-  return plan_legal(joined ? *joined : first, true);
+  std::optional<hlo::Module> simple;
+  if (first.size() >= kSimplifyFrom) simple = simplify(first);
+  return plan_legal(simple ? *simple : first, true);
 }
 
 }  // namespace neuron::compiler::cpu

@@ -1,0 +1,77 @@
+#include "neuron/compiler/cpu/cpu_compiler.h"
+
+#include <gtest/gtest.h>
+
+#include "neuron/base/error.h"
+#include "neuron/hlo/builder.h"
+#include "neuron/neff/program.h"
+
+namespace neuron::compiler::cpu {
+namespace {
+
+hlo::Module scaled_sum(int64_t rows, int64_t columns) {
+  hlo::Builder b;
+  const hlo::Value x = b.parameter(DType::f32, Dims{rows, columns});
+  const hlo::Value y = b.parameter(DType::f32, Dims{rows, columns});
+  b.result(b.add(x, b.mul(y, b.convert(b.scalar(DType::f64), DType::f32))), {}, 0);
+  return b.finish();
+}
+
+TEST(CpuCompiler, WritesANeffThatStandsAlone) {
+  std::unique_ptr<Compiler> compiler = make_compiler("cpu", "trn2");
+  EXPECT_EQ(compiler->name(), "cpu");
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<std::byte> bytes = compiler->compile(scaled_sum(3, 5));
+    const neff::Program program = neff::read_neff(bytes.data(), bytes.size());
+    ASSERT_EQ(program.kernels.size(), 1u);
+    EXPECT_FALSE(program.kernels[0].object.empty());
+    ASSERT_EQ(program.steps.size(), 1u);
+    EXPECT_EQ(program.results[0].alias, 0);
+    EXPECT_EQ(program.scalar_count, 1u);
+    EXPECT_EQ(program.target, "trn2");
+  }
+}
+
+TEST(CpuCompiler, OneKernelServesEveryShapeAndIsShippedOnce) {
+  std::unique_ptr<Compiler> compiler = make_compiler("cpu", "trn3");
+  compiler->compile_for_process(scaled_sum(4, 4));
+  const uint64_t before = compiler->stats().kernels;
+  for (int64_t n : {1, 7, 64, 300}) {
+    const std::vector<std::byte> bytes = compiler->compile_for_process(scaled_sum(n, n + 1));
+    const neff::Program program = neff::read_neff(bytes.data(), bytes.size());
+    ASSERT_EQ(program.kernels.size(), 1u);
+    EXPECT_TRUE(program.kernels[0].object.empty());
+  }
+  EXPECT_EQ(compiler->stats().kernels, before);
+  EXPECT_EQ(compiler->stats().programs, 5u);
+}
+
+TEST(CpuCompiler, LargeLoopsAreSplitSmallOnesAreNot) {
+  CpuCompiler compiler("trn2");
+  EXPECT_EQ(compiler.compile_program(scaled_sum(16, 16), true).steps[0].kernel.grain, 0);
+  const neff::Program large = compiler.compile_program(scaled_sum(2048, 2048), true);
+  EXPECT_GT(large.steps[0].kernel.grain, 0);
+  EXPECT_LT(large.steps[0].kernel.grain, large.steps[0].kernel.extent);
+}
+
+TEST(CpuCompiler, IndexErrorsNameTheStep) {
+  hlo::Builder b;
+  const hlo::Value x = b.parameter(DType::f32, Dims{10, 4});
+  const hlo::Value i = b.parameter(DType::i64, Dims{3});
+  b.result(b.gather(x, {{i}}, Dims{0}, 0));
+  CpuCompiler compiler("trn2");
+  const neff::Program program = compiler.compile_program(b.finish(), true);
+  bool found = false;
+  for (const neff::BufferRef& ref : program.steps[0].kernel.pointers) {
+    found = found || ref.kind == neff::BufferRef::Kind::Status;
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(CpuCompiler, RefusesUnknownNamesAndTargets) {
+  EXPECT_THROW(make_compiler("gpu", "trn2"), Error);
+  EXPECT_THROW(make_compiler("cpu", "trn9"), Error);
+}
+
+}  // namespace
+}  // namespace neuron::compiler::cpu
