@@ -132,7 +132,7 @@ bool prefers_blas(const nrtsim_lib_call_t& call, const std::optional<Gemm>& gemm
     case DType::f64:
     case DType::c64:
     case DType::c128: return true;
-    case DType::f32: return !gemm || (!gemm->skinny() && gemm->flops() > 1e6);
+    case DType::f32: return !gemm || (!gemm->skinny() && gemm->flops() > 1e6 * static_cast<double>(call.outputs[0].sizes[0]));
     default: return false;
   }
 }

@@ -37,7 +37,12 @@ class Gemm {
   void run_tiles(const char* x, const char* w, char* y, const nrtsim_lib_context_t& context) const;
   void skinny_chunk(const char* x, const char* w, char* y, int64_t first, int64_t count) const;
   void tile(const char* x, const char* w, char* y, int64_t row, int64_t rows, int64_t column,
-            int64_t columns) const;
+            int64_t columns, const uint32_t* packed) const;
+  void pack_operands(const char* x, const char* w, uint32_t* packed,
+                     const nrtsim_lib_context_t& context) const;
+  void pack_x(const char* x, int64_t row, int64_t rows, int64_t l, uint32_t* to) const;
+  void pack_w(const char* w, int64_t column, int64_t columns, int64_t l, uint32_t* to) const;
+  int64_t units_at(int64_t l) const;
   void store(const float* from, int64_t step, int64_t rows, int64_t columns, char* y, int64_t row,
              int64_t column) const;
 
@@ -48,8 +53,11 @@ class Gemm {
   Unit unit_ = Unit::kF32;
   Way way_ = Way::kTiles;
   bool x_in_place_ = false, w_in_place_ = false, y_in_place_ = false;
-  int64_t chunk_ = 1;                       // Columns of a piece of a skinny product.
+  int64_t chunk_ = 1;     // Columns of a piece of a skinny product.
+  int64_t copy_step_ = 0;  // Elements from row to row of a copied x there.
   int64_t tile_m_ = 1, tile_n_ = 1, k_block_ = 1;
+  int64_t x_step_ = 0;   // Units from row to row of a packed x.
+  bool shared_ = false;  // Both operands are packed once, before the tiles.
   int64_t grain_ = 1;
 };
 

@@ -28,6 +28,7 @@ struct V {
   static constexpr int64_t kLanes = 8;
   static constexpr int64_t kPanel = 16;
   static constexpr int kRows = 6;
+  static constexpr int kRegisters = 16;
   static Vec zero() { return _mm256_setzero_ps(); }
   static Mask mask(int64_t count) {
     return _mm256_cmpgt_epi32(
@@ -54,6 +55,7 @@ struct V {
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
   }
   static void prefetch(const char* p) { _mm_prefetch(p, _MM_HINT_T0); }
+  static void prefetch_l2(const char* p) { _mm_prefetch(p, _MM_HINT_T1); }
   static Vec load_bf16(const void* p) {
     const __m128i narrow = _mm_loadu_si128(static_cast<const __m128i*>(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));

@@ -32,6 +32,7 @@ struct V {
   static constexpr int64_t kLanes = 16;
   static constexpr int64_t kPanel = 32;
   static constexpr int kRows = 12;
+  static constexpr int kRegisters = 32;
   static Vec zero() { return _mm512_setzero_ps(); }
   static Mask mask(int64_t count) { return static_cast<Mask>(count >= 16 ? -1 : (1 << count) - 1); }
   static Vec load(const float* p) { return _mm512_loadu_ps(p); }
@@ -46,6 +47,7 @@ struct V {
   static Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
   static float sum(Vec v) { return _mm512_reduce_add_ps(v); }
   static void prefetch(const char* p) { _mm_prefetch(p, _MM_HINT_T0); }
+  static void prefetch_l2(const char* p) { _mm_prefetch(p, _MM_HINT_T1); }
   static Vec load_bf16(const void* p) {
     const __m256i narrow = _mm256_loadu_si256(static_cast<const __m256i*>(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
@@ -158,7 +160,8 @@ void rows_pairs(Stored stored, const RowsArgs& a) {
     constexpr int kM = decltype(m)::value;
     int64_t n = 0;
     if constexpr (kM > 1) {
-      for (; n + 2 <= a.n; n += 2) pair_rows<kM, 2>(a, n);
+      constexpr int kW = rows_at_once(kM);
+      for (; n + kW <= a.n; n += kW) pair_rows<kM, kW>(a, n);
     }
     for (; n < a.n; ++n) pair_rows<kM, 1>(a, n);
   });
@@ -198,8 +201,8 @@ void pair_columns(const ColumnsArgs& a, int64_t l, int64_t rows) {
       const __m512i first = _mm512_maskz_loadu_epi16(mask, at);
       const __m512i second = 2 * u + 1 < rows ? _mm512_maskz_loadu_epi16(mask, at + a.w_step)
                                               : _mm512_setzero_si512();
-      V::prefetch(reinterpret_cast<const char*>(at + 2 * kK * a.w_step));
-      V::prefetch(reinterpret_cast<const char*>(at + (2 * kK + 1) * a.w_step));
+      V::prefetch_l2(reinterpret_cast<const char*>(at + 2 * kK * a.w_step));
+      V::prefetch_l2(reinterpret_cast<const char*>(at + (2 * kK + 1) * a.w_step));
       weight[u][0] = _mm512_permutex2var_epi16(first, low, second);
       weight[u][1] = _mm512_permutex2var_epi16(first, high, second);
     }

@@ -232,6 +232,12 @@ inline void rows_by_rows(const RowsArgs& a, int64_t n) {
   }
 }
 
+// Rows of w beside m rows of x: as many sums as there are registers.
+constexpr int rows_at_once(int m) {
+  if (V::kRegisters == 32) return m >= 5 ? 3 : 2;
+  return m <= 5 ? 2 : 1;
+}
+
 template <typename Function>
 inline void with_rows(int m, Function&& function) {
   switch (m) {
@@ -257,9 +263,10 @@ void rows_of(const RowsArgs& a) {
     return;
   }
   with_rows(a.m, [&](auto m) {
+    constexpr int kM = decltype(m)::value, kW = rows_at_once(kM);
     int64_t n = 0;
-    for (; n + 2 <= a.n; n += 2) rows_by_rows<kStored, decltype(m)::value, 2>(a, n);
-    if (n < a.n) rows_by_rows<kStored, decltype(m)::value, 1>(a, n);
+    for (; n + kW <= a.n; n += kW) rows_by_rows<kStored, kM, kW>(a, n);
+    for (; n < a.n; ++n) rows_by_rows<kStored, kM, 1>(a, n);
   });
 }
 
@@ -274,8 +281,9 @@ inline void columns_step(const ColumnsArgs& a, int64_t l) {
     NEURON_UNROLL
     for (int u = 0; u < kK; ++u) {
       weight[u] = load_as_f32<kStored>(w + (u * a.w_step + n) * kBytes<kStored>);
-      // The next rows: each is too short a run for the CPU to guess it.
-      V::prefetch(w + ((u + kK) * a.w_step + n) * kBytes<kStored>);
+      // The next rows: each is too short a run for the CPU to guess it. Rows of 2^n bytes share the
+      // sets of the first cache, so they wait in the second one.
+      V::prefetch_l2(w + ((u + kK) * a.w_step + n) * kBytes<kStored>);
     }
     NEURON_UNROLL
     for (int i = 0; i < kM; ++i) {
