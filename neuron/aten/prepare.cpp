@@ -359,9 +359,17 @@ std::shared_ptr<Entry> prepare(Overload& overload, const CallView& view) {
   lowering::Call call;
   call.lowering = overload.lowering;
   call.default_dtype = checked_dtype(c10::get_default_dtype_as_scalartype());
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    call.arguments.push_back(to_call_argument(
-        argument_type(overload.functional.schema().arguments()[i]), arguments[i]));
+  try {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      call.arguments.push_back(to_call_argument(overload.functional_types[i], arguments[i]));
+    }
+    for (const ResultInfo& info : metadata.values) {
+      if (info.defined) checked_dtype(info.dtype);
+    }
+  } catch (const c10::NotImplementedError&) {
+    // A dtype that programs do not know, but the CPU does.
+    entry->kind = Entry::Kind::Fallback;
+    return entry;
   }
   const std::vector<FunctionalTensor> as_functional = functional_tensors(overload, view);
   const auto input_count = static_cast<int32_t>(call.arguments.size());

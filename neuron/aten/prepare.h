@@ -31,6 +31,7 @@ struct Overload {
   Variant variant;
   c10::OperatorHandle handle;      // Of this overload.
   c10::OperatorHandle functional;  // Of the lowering's schema.
+  std::vector<ArgumentType> functional_types;
   const c10::KernelFunction* own_meta = nullptr;
   const c10::KernelFunction* functional_meta = nullptr;
   ShapeFunction shape = nullptr;
