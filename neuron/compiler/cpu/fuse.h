@@ -122,6 +122,12 @@ struct OperandRead {
 /// Thread-compatible; used once. The module must outlive it and be legal (legalize.h).
 class Fusion {
  public:
+  // A group that grows beyond these is likely to spill registers, or to cost more compile time than
+  // the memory traffic it saves.
+  static constexpr uint32_t kMaxGroupSize = 160;
+  static constexpr uint32_t kMaxLoads = 24;
+  static constexpr size_t kMaxOutputs = 12;
+
   /// `cut_rows`: a reduced dim may be walked by several axes, in the hope that they collapse.
   explicit Fusion(const hlo::Module& module, bool cut_rows = true);
   void run();
