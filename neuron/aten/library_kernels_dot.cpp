@@ -11,8 +11,9 @@
 #include "neuron/aten/library_kernels.h"
 #include "neuron/base/dtype.h"
 
-// "neuron.dot": [b, m, k] x [b, k, n] -> [b, m, n], any strides; f32, f64 and complex go to the
-// BLAS inside libtorch directly, other types to at::bmm.
+// "neuron.dot.blas": [b, m, k] x [b, k, n] -> [b, m, n], any strides. The simulator's "neuron.dot"
+// calls it where BLAS is faster than its own kernels: f64 and complex, and f32 without AVX-512.
+// Strides that BLAS does not take go to at::bmm.
 namespace neuron::aten::library {
 namespace {
 
@@ -207,13 +208,17 @@ void dot(void* state, const Run& run) {
   }
   const Range all_batch{0, plan.batch}, all_rows{0, plan.m}, all_columns{0, plan.n};
   run.parallel_for(plan.pieces, 1, [&](int64_t first, int64_t last) {
-    const auto range = [&](int64_t extent) {
-      return Range{first * plan.piece, std::min(last * plan.piece, extent)};
-    };
-    switch (plan.cut) {
-      case Cut::Batch: return multiply(plan, run, range(plan.batch), all_rows, all_columns);
-      case Cut::Rows: return multiply(plan, run, all_batch, range(plan.m), all_columns);
-      case Cut::Columns: return multiply(plan, run, all_batch, all_rows, range(plan.n));
+    // One by one even where a thread got several: what BLAS adds in which order may depend on the
+    // size of its call.
+    for (int64_t piece = first; piece < last; ++piece) {
+      const auto range = [&](int64_t extent) {
+        return Range{piece * plan.piece, std::min((piece + 1) * plan.piece, extent)};
+      };
+      switch (plan.cut) {
+        case Cut::Batch: multiply(plan, run, range(plan.batch), all_rows, all_columns); break;
+        case Cut::Rows: multiply(plan, run, all_batch, range(plan.m), all_columns); break;
+        case Cut::Columns: multiply(plan, run, all_batch, all_rows, range(plan.n)); break;
+      }
     }
   });
 }

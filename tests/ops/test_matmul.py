@@ -124,11 +124,11 @@ PROGRAM = """
 import hashlib, torch
 torch.manual_seed(0)
 digest = hashlib.sha256()
-for dtype in (torch.float32, torch.bfloat16):
+for dtype in (torch.float32, torch.bfloat16, torch.float64):
     for m, k, n in ((1, 700, 900), (4, 320, 1280), (256, 300, 260), (500, 400, 500)):
         a, b = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
-        digest.update((a.to("neuron") @ b.to("neuron").t()).cpu().float().numpy().tobytes())
-        digest.update((a.to("neuron") @ b.t().contiguous().to("neuron")).cpu().float().numpy()
+        digest.update((a.to("neuron") @ b.to("neuron").t()).cpu().double().numpy().tobytes())
+        digest.update((a.to("neuron") @ b.t().contiguous().to("neuron")).cpu().double().numpy()
                       .tobytes())
 print(digest.hexdigest())
 """
