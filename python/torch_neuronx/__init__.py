@@ -47,6 +47,10 @@ from torch_neuronx.neuron import (  # noqa: E402
     set_device,
     synchronize,
 )
+from torch_neuronx.neuron_dynamo_backend.metrics import (  # noqa: E402
+    get_dynamo_metrics,
+    reset_dynamo_metrics,
+)
 from torch_neuronx.ops import (  # noqa: E402
     clear_op_tracking,
     get_executed_ops,
@@ -78,6 +82,7 @@ __all__ = [
     "device_count",
     "empty_cache",
     "get_device_properties",
+    "get_dynamo_metrics",
     "get_executed_ops",
     "get_fallback_ops",
     "get_runtime_stats",
@@ -90,6 +95,7 @@ __all__ = [
     "memory_stats",
     "memory_summary",
     "reset_accumulated_memory_stats",
+    "reset_dynamo_metrics",
     "reset_op_stats",
     "reset_peak_memory_stats",
     "set_device",

@@ -23,6 +23,15 @@ from torch_neuronx.memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from torch_neuronx.neuron_dynamo_backend.metrics import (
+    get_dynamo_metrics as get_dynamo_metrics,
+    reset_dynamo_metrics as reset_dynamo_metrics,
+)
+from torch_neuronx.ops import (
+    clear_op_tracking as clear_op_tracking,
+    get_executed_ops as get_executed_ops,
+    get_fallback_ops as get_fallback_ops,
+)
 from torch_neuronx.random import (
     default_generators,
     get_rng_state,

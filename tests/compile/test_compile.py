@@ -97,3 +97,26 @@ def test_default_backend_takes_neuron_graphs_and_leaves_others_alone():
 def test_unknown_options_are_refused():
     with pytest.raises(Exception, match="unknown torch.compile options"):
         compiled(lambda x: x + 1, options={"no_such": 1})(torch.ones(1, device="neuron"))
+
+
+def test_compiled_graphs_leave_a_record():
+    import torch_neuronx
+
+    torch_neuronx.reset_dynamo_metrics()
+    compiled(lambda x: x.sin() + 1, options={"model_name": "small"})(torch.ones(3, device="neuron"))
+    (record,) = torch.neuron.get_dynamo_metrics()
+    assert record["graph_name"].startswith("small_") and record["model_name"] == "small"
+    assert record["graph_node_count"] > 0 and record["torch_neuronx_lower_us"] > 0
+    assert torch._dynamo.utils.counters["neuron"]["compiled_graphs"] == 1
+
+
+def test_random_numbers_are_those_of_eager_mode():
+    x = torch.ones(64, device="neuron")
+
+    def function(x):
+        return F.dropout(x, 0.5) + F.dropout(x, 0.5) * torch.rand_like(x)
+
+    torch.manual_seed(4)
+    expected = function(x).cpu()
+    torch.manual_seed(4)
+    assert_same(compiled(function)(x), expected)

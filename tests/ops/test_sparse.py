@@ -1,0 +1,28 @@
+"""Sparse COO tensors live on the device; what has no kernel there is computed on the CPU."""
+
+import torch
+from conftest import DEVICE, assert_same
+
+
+def coo(device):
+    indices = torch.tensor([[0, 1, 1, 0], [2, 0, 2, 2]], device=device)
+    values = torch.tensor([3.0, 4, 5, 1], device=device)
+    return torch.sparse_coo_tensor(indices, values, (2, 3), check_invariants=False)
+
+
+def test_build_coalesce_and_multiply():
+    moved, host = coo(DEVICE), coo("cpu")
+    assert moved.device.type == "neuron" and moved._values().device.type == "neuron"
+    assert_same(moved.to_dense(), host.to_dense())
+    assert_same(moved.coalesce().values(), host.coalesce().values())
+    matrix = torch.randn(3, 2)
+    assert_same(torch.sparse.mm(moved, matrix.to(DEVICE)), torch.sparse.mm(host, matrix))
+
+
+def test_modules_with_sparse_buffers_move():
+    module = torch.nn.Module()
+    module.register_buffer("heads", torch.eye(3, dtype=torch.bool).to_sparse(), persistent=False)
+    module.to(DEVICE)
+    assert module.heads.device.type == "neuron"
+    assert_same(module.heads.indices(), torch.eye(3).to_sparse().indices())
+    assert_same(module.heads.to("cpu").to_dense(), torch.eye(3, dtype=torch.bool))
