@@ -1,3 +1,4 @@
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/conj_physical.h>
@@ -5,6 +6,8 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/equal_native.h>
 #include <ATen/ops/neg.h>
+#include <ATen/ops/view_as_real.h>
+#include <ATen/ops/zero.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -38,6 +41,27 @@ void apply_bits(at::Tensor& plain, bool conj, bool neg) {
   if (neg) plain = at::neg(plain);
 }
 
+void copy_on_device(const at::Tensor& source, const at::Tensor& destination);
+
+// Programs know no pairs of halves: their parts are copied.
+bool copy_halves(const at::Tensor& source, const at::Tensor& destination) {
+  if (source.scalar_type() != c10::ScalarType::ComplexHalf &&
+      destination.scalar_type() != c10::ScalarType::ComplexHalf) {
+    return false;
+  }
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!destination.is_complex()) {
+    copy_on_device(at::view_as_real(source).select(-1, 0), destination);
+  } else if (source.is_complex()) {
+    copy_on_device(at::view_as_real(source), at::view_as_real(destination));
+  } else {
+    const at::Tensor parts = at::view_as_real(destination);
+    copy_on_device(source, parts.select(-1, 0));
+    parts.select(-1, 1).zero_();
+  }
+  return true;
+}
+
 void copy_on_device(const at::Tensor& source, const at::Tensor& destination) {
   if (source.is_same(destination)) return;
   const runtime::Buffer from = buffer_of(source);
@@ -54,6 +78,7 @@ void copy_on_device(const at::Tensor& source, const at::Tensor& destination) {
       return;
     }
   }
+  if (copy_halves(source, destination)) return;
   run_lowering_into("aten::copy", {destination, source, false}, destination);
 }
 
@@ -105,7 +130,12 @@ void copy_to_device(const at::Tensor& source, const at::Tensor& destination, boo
 void copy_to_host(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   at::Tensor plain = without_bits(source);
   const c10::DeviceIndex device = plain.device().index();
-  if (!is_one_piece(plain)) plain = plain.contiguous();
+  if (!is_one_piece(plain)) {
+    // Not contiguous(), which may run on the CPU and come back here.
+    const at::Tensor dense = at::empty(plain.sizes(), plain.options());
+    copy_on_device(plain, dense);
+    plain = dense;
+  }
   const bool bits = source.is_conj() || source.is_neg() || destination.is_conj() ||
                     destination.is_neg();
   const bool direct = !bits && plain.scalar_type() == destination.scalar_type() &&
@@ -167,16 +197,16 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
 }
 
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
-  const DType dtype = checked_dtype(self.scalar_type());
+  const size_t size = self.element_size();
   const c10::DeviceIndex device = self.device().index();
   alignas(16) char bytes[16] = {};
   const at::Tensor plain = without_bits(self);
   translating_errors([&] {
-    runtime::read(device, current_stream(device), bytes, buffer_of(plain), neuron::size_of(dtype),
+    runtime::read(device, current_stream(device), bytes, buffer_of(plain), size,
                   /*wait=*/true);
   });
   at::Tensor host = at::empty({}, at::TensorOptions().dtype(self.scalar_type()).device(at::kCPU));
-  std::memcpy(host.mutable_data_ptr(), bytes, neuron::size_of(dtype));
+  std::memcpy(host.mutable_data_ptr(), bytes, size);
   if (self.is_conj()) host._set_conj(true);
   if (self.is_neg()) host._set_neg(true);
   return host.item();

@@ -50,6 +50,9 @@ std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
   overload->name = c10::toString(handle.operator_name());
   const std::string functional_name = c10::toString(functional.operator_name());
   overload->lowering = &lowered;
+  for (const c10::Argument& argument : functional.schema().arguments()) {
+    overload->functional_types.push_back(argument_type(argument));
+  }
   overload->variant = std::move(variant);
   overload->own_meta = find_structured_meta(overload->name);
   overload->functional_meta = find_structured_meta(functional_name);
@@ -122,6 +125,11 @@ void install_lowering(const lowering::Lowering& lowered, const OverloadsByBase& 
   if (is_view(schema)) {
     // Its in-place form changes the view, not the elements.
     refused[name] = "a view: lowered in graphs only";
+    return;
+  }
+  if (name == "aten::as_strided_copy" || name == "aten::as_strided_scatter") {
+    // torch makes them of views and copies, which may start anywhere in the storage.
+    refused[name] = "reads beyond its operand's elements: lowered in graphs only";
     return;
   }
   const std::vector<std::string> writes(lowered.writes.begin(), lowered.writes.end());

@@ -98,10 +98,16 @@ NEURON_LOWERING(
     "aten::range.step(Scalar start, Scalar end, Scalar step=1, *, " NEURON_OPTIONS ") -> Tensor",
     arange_step);
 
-// Both halves count from their own end, so that the last point is `end` exactly.
+// Both halves count from their own end, so that the last point is `end` exactly. Ranges of integers
+// run between integers, with a fractional step.
 Value points(const OpCall& call, DType math) {
   Builder& b = call.builder();
-  const Value start = operand(call, 0, math), end = operand(call, 1, math);
+  const bool whole = is_integer(call.result().dtype);
+  const auto bound = [&](size_t argument) {
+    const Value x = operand(call, argument, math);
+    return whole ? b.trunc(x) : x;
+  };
+  const Value start = bound(0), end = bound(1);
   const int64_t steps = call.integer(2);
   const Dims dims{steps};
   if (steps == 1) return b.broadcast_to(b.reshape(start, {}), dims);

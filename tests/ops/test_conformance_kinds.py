@@ -1,0 +1,131 @@
+"""Kinds of faults that operator conformance runs have found, one test per kind."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import DEVICE, assert_same, both
+
+import torch_neuronx
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("pad", [(2, 1), (0, 3, 1, 0), (-1, 2), (-1, -1, 2, 2)])
+def test_padded_reads_start_before_their_buffer(dtype, pad):
+    device, host = both((torch.randn(4, 5) * 3).to(dtype))
+    assert_same(F.pad(device, pad, value=1), F.pad(host, pad, value=1))
+
+
+def test_gradients_of_slices_are_padded():
+    x = torch.randn(5, 7)
+    device, host = x.to(DEVICE).requires_grad_(), x.clone().requires_grad_()
+    for t in (device, host):
+        (t[1:4, ::2].sum() + t.select(1, 2).mul(2).sum()).backward()
+    assert_same(device.grad, host.grad)
+
+
+@pytest.mark.parametrize("start,end,steps", [(-3, 1.5, 3), (0.5, 4.9, 7), (2, -2.7, 50), (5, 5, 1)])
+def test_ranges_of_integers_run_between_integers(start, end, steps):
+    for make in (torch.linspace, torch.logspace):
+        expected = make(start, min(end, 4.3), steps, dtype=torch.int64)
+        assert_same(make(start, min(end, 4.3), steps, dtype=torch.int64, device=DEVICE), expected)
+
+
+def test_strided_copies_read_the_storage():
+    base = torch.arange(18)
+    host = base.as_strided((3, 3), (6, 2), 1)
+    device = base.to(DEVICE).as_strided((3, 3), (6, 2), 1)
+    assert_same(torch.as_strided_copy(device, (2, 2), (1, 2), 0), torch.as_strided_copy(host, (2, 2), (1, 2), 0))
+    source = torch.full((2, 2), -1)
+    assert_same(
+        torch.as_strided_scatter(device, source.to(DEVICE), (2, 2), (1, 2), 1),
+        torch.as_strided_scatter(host, source, (2, 2), (1, 2), 1),
+    )
+
+
+NO_META = {
+    "geqrf": lambda d: aten.geqrf(torch.linspace(-1, 2, 15).reshape(5, 3).to(d)),
+    "histogram": lambda d: aten.histogram.bin_ct(torch.linspace(-1, 2, 50).to(d), 10),
+    "histogram_edges": lambda d: aten.histogram.bins_tensor(
+        torch.linspace(-1, 2, 50).to(d), torch.linspace(-1, 1, 5).to(d)
+    ),
+    "fake_quantize": lambda d: aten.fake_quantize_per_tensor_affine_cachemask(
+        torch.linspace(-2, 2, 9).to(d), 0.1, 0, -10, 10
+    ),
+    "logcumsumexp": lambda d: aten.logcumsumexp(torch.linspace(-1, 2, 12).reshape(3, 4).to(d), 1),
+    "multi_margin_backward": lambda d: aten.multi_margin_loss_backward(
+        torch.ones((), device=d), torch.linspace(-1, 2, 12).reshape(3, 4).to(d),
+        torch.tensor([0, 3, 1], device=d), 1, 1, None, 1
+    ),
+    "dirichlet_grad": lambda d: aten._dirichlet_grad(
+        torch.full((2, 3), 0.4, device=d), torch.full((2, 3), 1.5, device=d), torch.full((2, 3), 4.5, device=d)
+    ),
+    "batch_norm": lambda d: aten._batch_norm_with_update(
+        torch.linspace(-1, 2, 24).reshape(2, 3, 4).to(d), *[torch.ones(3, device=d) for _ in range(4)], 0.1, 1e-5
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NO_META)
+def test_ops_without_a_meta_kernel_run_on_the_device(name):
+    expected = NO_META[name]("cpu")
+    torch_neuronx.clear_op_tracking()
+    assert_same(NO_META[name](DEVICE), expected)
+    assert not torch_neuronx.get_fallback_ops()
+
+
+@pytest.mark.parametrize("cell", ["gru_cell", "lstm_cell"])
+def test_recurrent_cells_and_their_gradients(cell):
+    gates = 3 if cell == "gru_cell" else 4
+    numbers = [torch.randn(*size) for size in [(2, 4), (2, 5), (gates * 5, 4), (gates * 5, 5), (gates * 5,), (gates * 5,)]]
+    results = []
+    for device in (DEVICE, "cpu"):
+        x, h, *rest = [t.detach().to(device).requires_grad_() for t in numbers]
+        out = getattr(torch, cell)(x, h if cell == "gru_cell" else (h, h), *rest)
+        out = out if cell == "gru_cell" else out[0] + out[1]
+        out.square().sum().backward()
+        results.append([out.detach(), *[t.grad for t in (x, h, *rest)]])
+    assert_same(results[0], results[1], rtol=1e-4, atol=1e-5)
+
+
+REFUSED = {
+    "bucketize": (lambda t: torch.bucketize(t, t), "boundaries tensor must be 1 dimension"),
+    "kthvalue": (
+        lambda t: torch.kthvalue(t[0], 2, out=(t[0], torch.empty((), dtype=torch.long, device=t.device))),
+        "unsupported operation",
+    ),
+    "logcumsumexp": (lambda t: torch.logcumsumexp(t, 3), "Dimension out of range"),
+    "roll": (lambda t: torch.roll(t, 0, 2), "out of range"),
+    "masked_fill": (lambda t: t.masked_fill(t > 0, 1j), "without overflow"),
+    "masked_scatter": (lambda t: t.masked_scatter(t.to(torch.uint8), t), "only supports boolean masks"),
+    "masked_select": (lambda t: torch.masked_select(t[0], t[0] > 0, out=t[0]), "unsupported operation"),
+    "gelu": (lambda t: F.gelu(t, approximate="asdf"), "approximate argument must be either"),
+    "huber_loss": (lambda t: F.huber_loss(t, t, delta=-1.0), "non-positive values for delta"),
+    "take": (lambda t: torch.take(t, torch.zeros(3, 3, dtype=torch.long, device=t.device), out=t), "unsupported operation"),
+    "multinomial": (lambda t: torch.multinomial(t.abs(), 0), "cannot sample n_sample <= 0 samples"),
+    "conv_padding": (lambda t: F.conv2d(t[None, None], t[None, None], padding=-1), "negative padding is not supported"),
+    "conv_channels": (
+        lambda t: F.conv1d(t[None], t[None][:, :2]),
+        r"Given groups=1, weight of size \[1, 2, 3\], expected input\[1, 3, 3\] to have 2 channels",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_arguments_are_refused_in_the_words_of_the_cpu(name):
+    call, words = REFUSED[name]
+    for device in ("cpu", DEVICE):
+        with pytest.raises((RuntimeError, IndexError), match=words):
+            call(torch.linspace(-1, 1, 9).reshape(3, 3).to(device))
+
+
+def test_pairs_of_halves_are_stored_and_moved():
+    host = torch.complex(torch.randn(3, 4), torch.randn(3, 4)).to(torch.complex32)
+    device = host.to(DEVICE)
+    assert torch.equal(torch.view_as_real(device.cpu()), torch.view_as_real(host))
+    assert torch.equal(torch.view_as_real(device.t().contiguous().cpu()), torch.view_as_real(host.t()))
+    assert_same(device.to(torch.complex64), host.to(torch.complex64))
+    wide = torch.empty(3, 8, dtype=torch.complex32, device=DEVICE)[:, ::2]
+    wide.copy_(host)
+    assert torch.equal(torch.view_as_real(wide.cpu()), torch.view_as_real(host))
