@@ -364,6 +364,45 @@ void check(uint64_t seed, int ops, bool floats, const testing::NestRunner& runne
   }
 }
 
+/// Every node as a program of its own.
+std::vector<hlo::Array> run_op_by_op(const Case& c, const testing::NestRunner& runner) {
+  const hlo::Module& module = c.module;
+  std::vector<hlo::Array> values(module.size());
+  for (size_t i = 0; i < module.parameters().size(); ++i) {
+    values[module.parameters()[i].value] = c.parameters[i];
+  }
+  for (hlo::ValueId v = 0; v < module.size(); ++v) {
+    const hlo::Node& node = module.node(v);
+    if (node.op == Op::Parameter) continue;
+    hlo::Module one;
+    std::vector<hlo::Array> operands;
+    std::vector<std::complex<double>> scalars;
+    hlo::Node copy = node;
+    for (hlo::ValueId& operand : copy.operands) {
+      const auto id = static_cast<hlo::ValueId>(one.size());
+      const hlo::Type& type = module.node(operand).type;
+      one.mutable_nodes().push_back({Op::Parameter, type, {}, {}, {}, {}, {}});
+      one.mutable_parameters().push_back({type, contiguous_strides(type.dims), id});
+      operands.push_back(values[operand]);
+      operand = id;
+    }
+    const auto id = static_cast<hlo::ValueId>(one.size());
+    if (node.op == Op::ScalarParameter) {
+      one.mutable_scalars().push_back({node.type.dtype, id});
+      for (size_t k = 0; k < module.scalars().size(); ++k) {
+        if (module.scalars()[k].value == v) scalars.push_back(c.scalars[k]);
+      }
+    }
+    one.mutable_nodes().push_back(std::move(copy));
+    one.mutable_results().push_back({id, contiguous_strides(node.type.dims), -1, false});
+    values[v] =
+        testing::run_plan(one, make_plan(one), operands, scalars, runner).results[0];
+  }
+  std::vector<hlo::Array> results;
+  for (const hlo::Result& r : module.results()) results.push_back(values[r.value]);
+  return results;
+}
+
 int ops_of(int i) {
   const char* ops = std::getenv("NEURON_TEST_OPS");
   return ops != nullptr ? std::atoi(ops) : 3 + i % 24;
@@ -394,6 +433,22 @@ TEST(RandomGraph, FloatsInterpreted) {
 TEST(RandomGraph, FloatsAsGeneratedCode) {
   for (int i = 0; i < repeat() / 20 && !HasFailure(); ++i) {
     check(first_seed() + static_cast<uint64_t>(i), ops_of(i), true, testing::generated(3));
+  }
+}
+
+// Fusion must not change a bit: the order of every sum follows from its shape alone.
+TEST(RandomGraph, FusedEqualsOpByOp) {
+  const testing::NestRunner runner = testing::generated();
+  for (int i = 0; i < repeat() / 10 && !HasFailure(); ++i) {
+    const uint64_t seed = first_seed() + static_cast<uint64_t>(i);
+    SCOPED_TRACE("seed " + std::to_string(seed) + " ops " + std::to_string(ops_of(i)));
+    Case c = Generator(seed, true).make(ops_of(i));
+    const testing::RunOutcome fused =
+        testing::run_plan(c.module, make_plan(c.module), c.parameters, c.scalars, runner);
+    const std::vector<hlo::Array> separate = run_op_by_op(c, runner);
+    for (size_t r = 0; r < separate.size(); ++r) {
+      EXPECT_EQ(testing::difference(fused.results[r], separate[r], 0, 0), "") << "result " << r;
+    }
   }
 }
 
