@@ -1,4 +1,5 @@
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/conj_physical.h>
@@ -64,6 +65,8 @@ bool copy_halves(const at::Tensor& source, const at::Tensor& destination) {
 
 void copy_on_device(const at::Tensor& source, const at::Tensor& destination) {
   if (source.is_same(destination)) return;
+  at::assert_no_internal_overlap(destination);
+  at::assert_no_partial_overlap(destination, source);
   const runtime::Buffer from = buffer_of(source);
   const runtime::Buffer to = buffer_of(destination);
   if (source.scalar_type() == destination.scalar_type() && same_layout(source, destination) &&

@@ -122,6 +122,10 @@ def test_overlapping_destinations_are_refused():
     y = torch.zeros(10, device="neuron")
     with pytest.raises(RuntimeError, match="some elements of the input tensor"):
         torch.add(y[:5], 1, out=y[2:7])
+    for device in ("neuron", "cpu"):
+        square = torch.arange(9.0, device=device).view(3, 3)
+        with pytest.raises(RuntimeError, match="some elements of the input tensor"):
+            square.copy_(square.t())
 
 
 def test_channels_last_is_preserved():
