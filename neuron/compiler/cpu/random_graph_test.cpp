@@ -27,7 +27,8 @@ struct Case {
 
 class Generator {
  public:
-  Generator(uint64_t seed, bool floats) : random_(seed), floats_(floats) {}
+  Generator(uint64_t seed, DType type)
+      : random_(seed), type_(type), floats_(is_floating(type)) {}
 
   Case make(int ops) {
     const int inputs = pick(1, 4);
@@ -60,7 +61,7 @@ class Generator {
   int64_t pick(int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random_);
   }
-  DType dtype() const { return floats_ ? DType::f32 : DType::i32; }
+  DType dtype() const { return type_; }
 
   Dims random_dims() {
     static const int64_t sizes[] = {1, 2, 3, 4, 5, 6, 8, 12, 17, 24};
@@ -137,7 +138,7 @@ class Generator {
   Value tame(Value v) {
     // Keeps numbers small, so that tolerances mean something.
     if (floats_) return pick(0, 1) == 0 ? b_.tanh(v) : b_.mul(v, b_.like(v, 0.25));
-    return b_.bit_and(v, b_.like(v, 1023));
+    return b_.bit_and(v, b_.like(v, size_of(type_) == 1 ? 31 : 1023));
   }
 
   Value index_like(const Dims& dims, int64_t size) {
@@ -334,15 +335,19 @@ class Generator {
   }
 
   std::mt19937_64 random_;
+  DType type_;
   bool floats_;
   Builder b_;
   std::vector<Value> pool_;
   std::vector<std::pair<Value, Dims>> parameters_;
 };
 
-void check(uint64_t seed, int ops, bool floats, const testing::NestRunner& runner) {
-  SCOPED_TRACE("seed " + std::to_string(seed) + " ops " + std::to_string(ops));
-  Case c = Generator(seed, floats).make(ops);
+void check(uint64_t seed, int ops, DType type, const testing::NestRunner& runner) {
+  SCOPED_TRACE("seed " + std::to_string(seed) + " ops " + std::to_string(ops) + " " +
+               std::string(name_of(type)));
+  Case c = Generator(seed, type).make(ops);
+  // Sums in another order, then whatever the graph makes of the difference.
+  const double tolerance = type == DType::bf16 ? 0.1 : 2e-2;
   std::vector<hlo::Array> expected = hlo::evaluate(c.module, c.parameters, c.scalars);
   try {
     const Plan plan = make_plan(c.module);
@@ -351,7 +356,7 @@ void check(uint64_t seed, int ops, bool floats, const testing::NestRunner& runne
         testing::run_plan(c.module, plan, c.parameters, c.scalars, runner);
     EXPECT_EQ(outcome.status, 0);
     for (size_t r = 0; r < expected.size(); ++r) {
-      const std::string text = testing::difference(outcome.results[r], expected[r], 2e-2, 2e-2);
+      const std::string text = testing::difference(outcome.results[r], expected[r], tolerance, tolerance);
       if (!text.empty()) {
         ADD_FAILURE() << "result " << r << ": " << text;
         if (std::getenv("NEURON_SHOW_MODULE") != nullptr) printf("%s\n", hlo::to_stablehlo(c.module).c_str());
@@ -420,19 +425,37 @@ int repeat() {
 
 TEST(RandomGraph, IntegersInterpreted) {
   for (int i = 0; i < repeat() && !HasFailure(); ++i) {
-    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), false, testing::interpreted());
+    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), DType::i32, testing::interpreted());
   }
 }
 
 TEST(RandomGraph, FloatsInterpreted) {
   for (int i = 0; i < repeat() && !HasFailure(); ++i) {
-    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), true, testing::interpreted());
+    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), DType::f32, testing::interpreted());
   }
 }
 
 TEST(RandomGraph, FloatsAsGeneratedCode) {
   for (int i = 0; i < repeat() / 20 && !HasFailure(); ++i) {
-    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), true, testing::generated(3));
+    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), DType::f32, testing::generated(3));
+  }
+}
+
+TEST(RandomGraph, OtherTypesInterpreted) {
+  static const DType types[] = {DType::f64, DType::bf16, DType::f16, DType::i64, DType::u8,
+                                DType::i8,  DType::i16};
+  for (int i = 0; i < repeat() && !HasFailure(); ++i) {
+    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), types[i % 7],
+          testing::interpreted());
+  }
+}
+
+TEST(RandomGraph, OtherTypesAsGeneratedCode) {
+  static const DType types[] = {DType::f64, DType::bf16, DType::f16, DType::i64, DType::u8,
+                                DType::i8,  DType::i16};
+  for (int i = 0; i < repeat() / 10 && !HasFailure(); ++i) {
+    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), types[i % 7],
+          testing::generated(2));
   }
 }
 
@@ -442,7 +465,7 @@ TEST(RandomGraph, FusedEqualsOpByOp) {
   for (int i = 0; i < repeat() / 10 && !HasFailure(); ++i) {
     const uint64_t seed = first_seed() + static_cast<uint64_t>(i);
     SCOPED_TRACE("seed " + std::to_string(seed) + " ops " + std::to_string(ops_of(i)));
-    Case c = Generator(seed, true).make(ops_of(i));
+    Case c = Generator(seed, DType::f32).make(ops_of(i));
     const testing::RunOutcome fused =
         testing::run_plan(c.module, make_plan(c.module), c.parameters, c.scalars, runner);
     const std::vector<hlo::Array> separate = run_op_by_op(c, runner);
@@ -454,7 +477,7 @@ TEST(RandomGraph, FusedEqualsOpByOp) {
 
 TEST(RandomGraph, IntegersAsGeneratedCode) {
   for (int i = 0; i < repeat() / 20 && !HasFailure(); ++i) {
-    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), false, testing::generated(3));
+    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), DType::i32, testing::generated(3));
   }
 }
 

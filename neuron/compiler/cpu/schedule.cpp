@@ -224,6 +224,59 @@ void schedule(Fusion& f, NestBuilder& builder, Plan* plan) {
   close(steps.size());
 }
 
+namespace {
+
+/// The place whose dying value step `s` may overwrite with the value of `place`, element by
+/// element, or kNone. `last` tells the last step that uses a place.
+uint32_t overwritable(const PlannedStep& step, uint32_t place, int32_t s,
+                      const std::vector<int32_t>& last) {
+  if (step.library || step.nest.column_reduce || !step.nest.row_stores.empty()) return kNone;
+  const Access* store = nullptr;
+  for (size_t k = 0; k < step.nest.sweeps.size(); ++k) {
+    for (const Store& candidate : step.nest.sweeps[k].stores) {
+      const BufferRef& ref = step.pointers[candidate.access.pointer];
+      if (ref.kind != BufferRef::Kind::Arena || ref.index != place) continue;
+      // A row written before the last sweep could be read again.
+      if (store != nullptr || k + 1 != step.nest.sweeps.size()) return kNone;
+      store = &candidate.access;
+    }
+  }
+  if (store == nullptr) return kNone;
+  uint32_t found = kNone;
+  for (const Sweep& sweep : step.nest.sweeps) {
+    for (const Stmt& load : sweep.body) {
+      if (load.kind != StmtKind::Load && load.kind != StmtKind::Gather) continue;
+      const BufferRef& ref = step.pointers[load.access.pointer];
+      if (ref.kind != BufferRef::Kind::Arena || ref.index == found || last[ref.index] != s) continue;
+      // Every read of it must be at the very element that is written.
+      bool fits = true;
+      for (const Sweep& other_sweep : step.nest.sweeps) {
+        for (const Stmt& other : other_sweep.body) {
+          if (other.kind != StmtKind::Load && other.kind != StmtKind::Gather &&
+              other.kind != StmtKind::Buffered) {
+            continue;
+          }
+          if (other.kind == StmtKind::Buffered && other.access.kind.empty()) continue;
+          const BufferRef& from = step.pointers[other.access.pointer];
+          if (from.kind != BufferRef::Kind::Arena || from.index != ref.index) continue;
+          fits = fits && other.kind == StmtKind::Load && from.offset ==
+                     step.pointers[store->pointer].offset &&
+                 other.access.stride == store->stride &&
+                 size_of(other.access.stored) == size_of(store->stored);
+        }
+        for (const Store& other : other_sweep.stores) {
+          const BufferRef& to = step.pointers[other.access.pointer];
+          fits = fits && (to.kind != BufferRef::Kind::Arena || to.index != ref.index);
+        }
+      }
+      if (fits) found = ref.index;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
 int64_t plan_memory(const Fusion& f, Plan* plan) {
   constexpr int64_t kLine = 64;
   struct Block {
@@ -238,6 +291,8 @@ int64_t plan_memory(const Fusion& f, Plan* plan) {
   std::vector<int32_t> end_of(steps.size());
   std::vector<int32_t> start_of(steps.size());
   bool any = false;
+  std::vector<int32_t> last_step, first_step;
+  std::vector<uint8_t> shared;  // Used by several steps of one moment.
   for (size_t s = 0; s < steps.size(); ++s) {
     const bool joined = s > 0 && steps[s].parallel_group >= 0 &&
                         steps[s].parallel_group == steps[s - 1].parallel_group;
@@ -245,7 +300,17 @@ int64_t plan_memory(const Fusion& f, Plan* plan) {
     for_each_buffer(steps[s], [&](BufferRef& ref) {
       if (ref.kind != BufferRef::Kind::Arena) return;
       any = true;
-      if (ref.index >= blocks.size()) blocks.resize(ref.index + 1);
+      if (ref.index >= blocks.size()) {
+        blocks.resize(ref.index + 1);
+        last_step.resize(ref.index + 1, -1);
+        first_step.resize(ref.index + 1, -1);
+        shared.resize(ref.index + 1, 0);
+      }
+      if (first_step[ref.index] < 0) first_step[ref.index] = static_cast<int32_t>(s);
+      if (last_step[ref.index] >= start_of[s] && last_step[ref.index] != static_cast<int32_t>(s)) {
+        shared[ref.index] = 1;
+      }
+      last_step[ref.index] = static_cast<int32_t>(s);
       Block& block = blocks[ref.index];
       if (block.first < 0) {
         block.first = start_of[s];
@@ -291,6 +356,17 @@ int64_t plan_memory(const Fusion& f, Plan* plan) {
         }
       }
       live.resize(kept);
+    }
+    const int32_t step = first_step[place];
+    const uint32_t over =
+        overwritable(steps[static_cast<size_t>(step)], place, step, last_step);
+    if (over != kNone && shared[over] == 0 && blocks[over].bytes == block.bytes) {
+      const auto at = std::find(live.begin(), live.end(), over);
+      if (at != live.end()) {
+        block.offset = blocks[over].offset;
+        *at = place;
+        continue;
+      }
     }
     size_t best = holes.size();
     for (size_t h = 0; h < holes.size(); ++h) {
