@@ -22,11 +22,12 @@ def fresh_state():
 
 
 def both(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tensor on the device (same strides) and on the CPU."""
-    moved = torch.empty_strided(
-        tensor.size(), tensor.stride(), dtype=tensor.dtype, device=DEVICE
-    ).copy_(tensor)
-    return moved, tensor
+    """The tensor on the device (same strides, expanded dims included) and on the CPU."""
+    sizes, strides = tensor.size(), tensor.stride()
+    extent = sum((n - 1) * k for n, k in zip(sizes, strides, strict=True)) + 1
+    extent = extent if tensor.numel() else 0
+    flat = tensor.as_strided((extent,), (1,)) if extent else tensor.reshape(-1)
+    return flat.to(DEVICE).as_strided(sizes, strides), tensor
 
 
 def assert_same(actual, expected, **tolerances) -> None:
