@@ -45,7 +45,8 @@ class KernelNumbers {
       }
     } else {
       if (map_.empty()) {
-        for (size_t k = 0; k < kernels.size(); ++k) map_[kernels[k].hash] = static_cast<uint32_t>(k);
+        for (size_t k = 0; k < kernels.size(); ++k)
+          map_[kernels[k].hash] = static_cast<uint32_t>(k);
       }
       auto [at, inserted] = map_.try_emplace(hash, static_cast<uint32_t>(kernels.size()));
       if (!inserted) return {at->second, false};

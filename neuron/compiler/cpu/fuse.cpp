@@ -29,10 +29,10 @@ int64_t Fusion::place_bytes(uint32_t place) const {
   const auto n = static_cast<uint32_t>(module_.size());
   const auto results = static_cast<uint32_t>(module_.results().size());
   if (place >= n + results) return scratch_bytes_[place - n - results];
-  const hlo::Type& type =
-      module_.node(place < n ? place : module_.results()[place - n].value).type;
-  const int64_t elements = place < n ? count_elements(type.dims)
-                                     : storage_extent(type.dims, module_.results()[place - n].strides);
+  const hlo::Type& type = module_.node(place < n ? place : module_.results()[place - n].value).type;
+  const int64_t elements = place < n
+                               ? count_elements(type.dims)
+                               : storage_extent(type.dims, module_.results()[place - n].strides);
   return elements * static_cast<int64_t>(size_of(type.dtype));
 }
 
@@ -94,7 +94,9 @@ void Fusion::visit(ValueId v) {
     case Made::Free:
       if (info.must_store) materialize(v, {});
       return;
-    case Made::Buffer: merge_siblings(v, scratch_); return;  // Needs no read(): it is there.
+    case Made::Buffer:
+      merge_siblings(v, scratch_);
+      return;  // Needs no read(): it is there.
     case Made::Element:
       set_stored(v);
       elements_.push_back(v);
@@ -117,8 +119,12 @@ void Fusion::visit(ValueId v) {
       visit_computed(v, scratch_);
       return;
     }
-    case Made::Compute: visit_computed(v, scratch_); return;
-    case Made::Reduce: visit_reduce(v, scratch_); return;
+    case Made::Compute:
+      visit_computed(v, scratch_);
+      return;
+    case Made::Reduce:
+      visit_reduce(v, scratch_);
+      return;
   }
 }
 
@@ -181,8 +187,8 @@ void Fusion::merge_siblings(ValueId v, std::vector<Demand>& demands) {
       const uint32_t a = find(flat[i].group), b = find(flat[k].group);
       if (a == b) continue;
       // Whether elementwise work may join columns was decided where it was computed.
-      if (columns && (groups_[a].kind == GroupKind::Column) !=
-                         (groups_[b].kind == GroupKind::Column)) {
+      if (columns &&
+          (groups_[a].kind == GroupKind::Column) != (groups_[b].kind == GroupKind::Column)) {
         continue;
       }
       try_merge(a, flat[i].map, b, flat[k].map, Dims{count});
@@ -190,7 +196,6 @@ void Fusion::merge_siblings(ValueId v, std::vector<Demand>& demands) {
   }
   for (Demand& d : demands) d.group = find(d.group);
 }
-
 
 void Fusion::merge_readers(ValueId v, std::vector<Demand>& demands) {
   if (demands.size() < 2) return;
@@ -204,8 +209,8 @@ void Fusion::merge_readers(ValueId v, std::vector<Demand>& demands) {
   for (size_t i = 0; i < demands.size() && i < 16; ++i) {
     for (size_t k = i + 1; k < demands.size() && k < 16;) {
       const uint32_t a = find(demands[i].group), b = find(demands[k].group);
-      const bool mixed = (groups_[a].kind == GroupKind::Column) !=
-                         (groups_[b].kind == GroupKind::Column);
+      const bool mixed =
+          (groups_[a].kind == GroupKind::Column) != (groups_[b].kind == GroupKind::Column);
       if (a == b || (rows && mixed) || !try_merge(a, demands[i].map, b, demands[k].map, dims)) {
         ++k;
         continue;
@@ -240,7 +245,8 @@ void Fusion::visit_computed(ValueId v, std::vector<Demand>& demands) {
   for (const Demand& d : demands) one_group = one_group && d.group == demands[0].group;
   const bool cheap =
       info.scalar_only || (info.cost <= kCheap && info.loads <= 1) || info.made == Made::View;
-  bool store = info.must_store || (!one_group && !cheap) || (demands.size() > 2 && info.made == Made::Compute && info.cost > 8);
+  bool store = info.must_store || (!one_group && !cheap) ||
+               (demands.size() > 2 && info.made == Made::Compute && info.cost > 8);
   if (!store && !cheap) {
     const double count = static_cast<double>(count_elements(node.type.dims));
     for (const Demand& d : demands) {
@@ -251,8 +257,7 @@ void Fusion::visit_computed(ValueId v, std::vector<Demand>& demands) {
       double space = 1;
       for (int64_t e : group.extents) space *= static_cast<double>(e);
       const bool rank0 = count == 1 && info.cost <= 20;
-      if (space > 8 * count && !rank0 &&
-          cover_of(d.group, d.map, node.type.dims) == Cover::None &&
+      if (space > 8 * count && !rank0 && cover_of(d.group, d.map, node.type.dims) == Cover::None &&
           !make_row(v, d.group, d.map)) {
         store = true;
       }
@@ -276,7 +281,8 @@ void Fusion::visit_computed(ValueId v, std::vector<Demand>& demands) {
       for (const Demand& d : demands) {
         if (info.made == Made::Compute) ++groups_[d.group].size;
       }
-      for (size_t i = 0; i < all.size(); ++i) demand_operand(v, i % reads.size(), all[i], group_of[i]);
+      for (size_t i = 0; i < all.size(); ++i)
+        demand_operand(v, i % reads.size(), all[i], group_of[i]);
       return;
     }
     if (info.view.base != v) {
@@ -304,10 +310,9 @@ void Fusion::materialize(ValueId v, std::span<const Demand> demands) {
         (!short_column(candidate) || has_row_reduction(v))) {
       continue;
     }
-    if (groups_[d.group].outputs.size() >= kMaxOutputs ||
-        groups_[d.group].size >= kMaxGroupSize || groups_[d.group].loads >= kMaxLoads ||
-        (cover_of(d.group, d.map, node.type.dims) == Cover::None &&
-         !make_row(v, d.group, d.map)) ||
+    if (groups_[d.group].outputs.size() >= kMaxOutputs || groups_[d.group].size >= kMaxGroupSize ||
+        groups_[d.group].loads >= kMaxLoads ||
+        (cover_of(d.group, d.map, node.type.dims) == Cover::None && !make_row(v, d.group, d.map)) ||
         !may_store_in(d.group, v, demands) || !expand(v, d.group, d.map, &reads)) {
       continue;
     }

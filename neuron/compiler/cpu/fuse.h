@@ -21,22 +21,22 @@ inline constexpr uint32_t kNone = 0xFFFFFFFFu;
 struct Home {
   bool valid = false;
   neff::BufferRef::Kind kind = neff::BufferRef::Kind::Arena;
-  uint32_t index = 0;   // Parameter, result; arena: the place's own number.
-  int64_t offset = 0;   // Bytes.
-  Dims strides;         // Elements.
+  uint32_t index = 0;  // Parameter, result; arena: the place's own number.
+  int64_t offset = 0;  // Bytes.
+  Dims strides;        // Elements.
 };
 
 /// A strided view of a base value's buffer.
 struct StridedView {
   ValueId base = kNone;
-  int64_t offset = 0;   // Elements from the base's first.
+  int64_t offset = 0;  // Elements from the base's first.
   Dims strides;
 };
 
 /// One write of a group. Places 0 .. nodes-1 are values; nodes + r is the buffer of result r.
 struct Output {
   ValueId value = kNone;
-  MapId map = kNone;        // Index into `value`.
+  MapId map = kNone;  // Index into `value`.
   uint32_t place = kNone;
   MapId place_map = kNone;  // Index into the place's dims.
   /// The place is contiguous and holds `value`'s elements in row-major order of the value's dims.
@@ -53,7 +53,8 @@ enum class GroupKind : uint8_t {
 struct Group {
   SmallVector<int64_t, 8> extents;
   GroupKind kind = GroupKind::Pointwise;
-  uint16_t axis = 0;  // The reduced axes of Row and Column: [axis, axis + axis_count), slowest first.
+  uint16_t axis =
+      0;  // The reduced axes of Row and Column: [axis, axis + axis_count), slowest first.
   uint16_t axis_count = 0;
   uint32_t parent = kNone;  // Union-find: set once merged into another.
   std::vector<Output> outputs;
@@ -62,7 +63,7 @@ struct Group {
   SmallVector<uint32_t, 8> reads;   // Places read (of computed values), with repeats.
   int64_t max_read = -1;
   int64_t min_output = 0;
-  uint32_t size = 0;         // Computed nodes.
+  uint32_t size = 0;  // Computed nodes.
   uint32_t loads = 0;
   uint32_t next_writer = kNone;  // Next group that writes the same assembled place.
   uint32_t after = kNone;        // Group that must run before, beyond what it reads.
@@ -72,30 +73,30 @@ struct Group {
 
 /// How a value is made.
 enum class Made : uint8_t {
-  Free,      // leaf that costs nothing: splat, iota, scalar
-  Buffer,    // parameter, dense constant
-  Compute,   // elementwise, gather, random bits
+  Free,     // leaf that costs nothing: splat, iota, scalar
+  Buffer,   // parameter, dense constant
+  Compute,  // elementwise, gather, random bits
   View,
-  Reduce,    // Reduce, ArgReduce along one dim
-  Library,   // a library step
-  Element,   // further result of a library step
+  Reduce,   // Reduce, ArgReduce along one dim
+  Library,  // a library step
+  Element,  // further result of a library step
 };
 
 struct NodeInfo {
   Made made = Made::Free;
   bool scalar_only = false;  // depends on scalars and constants alone
   bool must_store = false;
-  bool stored = false;       // has memory (decided)
-  bool read_direct = false;  // a view whose base is stored: read through StridedView
-  bool live = false;         // a library step that runs
-  float cost = 0;            // of one element, in cheap ops, recomputing from buffers
-  float loads = 0;           // elements loaded per element
-  uint32_t demand = kNone;   // head of the list
-  uint32_t flat = kNone;     // list of readers of other views of it, by address
+  bool stored = false;               // has memory (decided)
+  bool read_direct = false;          // a view whose base is stored: read through StridedView
+  bool live = false;                 // a library step that runs
+  float cost = 0;                    // of one element, in cheap ops, recomputing from buffers
+  float loads = 0;                   // elements loaded per element
+  uint32_t demand = kNone;           // head of the list
+  uint32_t flat = kNone;             // list of readers of other views of it, by address
   int64_t first_reader = INT64_MAX;  // least id of a library step that reads the stored value
-  uint32_t owner = kNone;    // group that writes it
-  ValueId piece_of = kNone;  // concatenation in whose memory this library result lives
-  StridedView view;          // what it shows of which buffer; its own, if it is no strided view
+  uint32_t owner = kNone;            // group that writes it
+  ValueId piece_of = kNone;          // concatenation in whose memory this library result lives
+  StridedView view;  // what it shows of which buffer; its own, if it is no strided view
 };
 
 struct Demand {
@@ -225,7 +226,7 @@ class Fusion {
   const hlo::Module& module_;
   std::vector<NodeInfo> info_;
   std::vector<Home> homes_;
-  std::vector<ValueId> elements_;      // Stored TupleElement nodes.
+  std::vector<ValueId> elements_;       // Stored TupleElement nodes.
   std::vector<int64_t> scratch_bytes_;  // Of places beyond values and results.
   std::vector<Group> groups_;
   std::vector<Demand> demands_;

@@ -1,9 +1,8 @@
 // What each node is to fusion, and what computing it costs.
-#include "neuron/compiler/cpu/fuse.h"
-
 #include <algorithm>
 
 #include "neuron/base/error.h"
+#include "neuron/compiler/cpu/fuse.h"
 #include "neuron/compiler/cpu/loop_nest.h"
 
 namespace neuron::compiler::cpu {
@@ -53,14 +52,20 @@ void Fusion::classify_node(ValueId v) {
       constants_.insert(constants_.end(), node.bytes.begin(), node.bytes.end());
       return;
     }
-    case Op::Iota: info.made = Made::Free; return;
+    case Op::Iota:
+      info.made = Made::Free;
+      return;
     case Op::TupleElement:
       info.made = node.ints[0] == 0 ? Made::View : Made::Element;
       break;
     case Op::Reduce:
-    case Op::ArgReduce: info.made = Made::Reduce; break;
+    case Op::ArgReduce:
+      info.made = Made::Reduce;
+      break;
     case Op::PhiloxWord:
-    case Op::Gather: info.made = Made::Compute; break;
+    case Op::Gather:
+      info.made = Made::Compute;
+      break;
     case Op::AsStridedScatter:
     case Op::DynamicUpdateSlice:
     case Op::Scatter:
@@ -69,14 +74,16 @@ void Fusion::classify_node(ValueId v) {
     case Op::DotGeneral:
     case Op::Convolution:
     case Op::Sort:
-    case Op::LibraryCall: info.made = Made::Library; break;
+    case Op::LibraryCall:
+      info.made = Made::Library;
+      break;
     default:
       if (is_view(node.op)) {
         info.made = Made::View;
       } else {
         const ValueId typed = node.operands[node.op == Op::Select ? 1 : 0];
-        info.made = supports(node.op, module_.node(typed).type.dtype) ? Made::Compute
-                                                                      : Made::Library;
+        info.made =
+            supports(node.op, module_.node(typed).type.dtype) ? Made::Compute : Made::Library;
       }
   }
   if (info.made == Made::Library || info.made == Made::Element) {
@@ -126,7 +133,9 @@ bool Fusion::strided_view(const Node& node, const StridedView& from, StridedView
     case Op::Reshape:
       if (!reshape_strides(from_dims, from.strides, node.type.dims, &view.strides)) return false;
       break;
-    case Op::TupleElement: view.strides = from.strides; break;
+    case Op::TupleElement:
+      view.strides = from.strides;
+      break;
     case Op::Transpose:
       for (size_t i = 0; i < rank; ++i) view.strides.push_back(from.strides[node.ints[i]]);
       break;
@@ -150,7 +159,8 @@ bool Fusion::strided_view(const Node& node, const StridedView& from, StridedView
       for (size_t i = 0; i < rank; ++i) view.strides.push_back(node.ints[1 + i] * unit);
       break;
     }
-    default: return false;
+    default:
+      return false;
   }
   view.offset += from.offset;
   view.base = from.base;
@@ -159,26 +169,32 @@ bool Fusion::strided_view(const Node& node, const StridedView& from, StridedView
 
 float op_cost(const hlo::Node& node) {
   switch (node.op) {
-    case Op::Divide: return is_floating(node.type.dtype) ? 3 : 12;
-    case Op::Remainder: return is_floating(node.type.dtype) ? 8 : 14;
+    case Op::Divide:
+      return is_floating(node.type.dtype) ? 3 : 12;
+    case Op::Remainder:
+      return is_floating(node.type.dtype) ? 8 : 14;
     case Op::Sqrt:
-    case Op::Rsqrt: return 4;
+    case Op::Rsqrt:
+      return 4;
     case Op::Exp:
-    case Op::Exp2: return 8;
+    case Op::Exp2:
+      return 8;
     case Op::Log:
     case Op::Log2:
     case Op::Log10:
     case Op::Expm1:
     case Op::Logistic:
     case Op::Tanh:
-    case Op::Gather: return 10;
+    case Op::Gather:
+      return 10;
     case Op::Log1p:
     case Op::Sine:
     case Op::Cosine:
     case Op::Erf:
     case Op::Atan:
     case Op::Sinh:
-    case Op::Cosh: return 14;
+    case Op::Cosh:
+      return 14;
     case Op::Tan:
     case Op::Asin:
     case Op::Acos:
@@ -188,9 +204,12 @@ float op_cost(const hlo::Node& node) {
     case Op::Erfc:
     case Op::ErfInv:
     case Op::Atan2:
-    case Op::PhiloxWord: return 24;
-    case Op::Power: return 30;
-    default: return hlo::class_of(node.op) == hlo::OpClass::View ? 0 : 1;
+    case Op::PhiloxWord:
+      return 24;
+    case Op::Power:
+      return 30;
+    default:
+      return hlo::class_of(node.op) == hlo::OpClass::View ? 0 : 1;
   }
 }
 

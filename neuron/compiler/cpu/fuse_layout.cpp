@@ -1,9 +1,8 @@
 // Where values live: the buffers of results, of updates in place, of pieces of a whole.
-#include "neuron/compiler/cpu/fuse.h"
-
 #include <algorithm>
 
 #include "neuron/base/error.h"
+#include "neuron/compiler/cpu/fuse.h"
 
 namespace neuron::compiler::cpu {
 
@@ -65,7 +64,8 @@ void Fusion::assign_homes() {
 }
 
 void Fusion::choose_updates() {
-  // What an update changes is computed where the update's result is to be, if nothing else reads it.
+  // What an update changes is computed where the update's result is to be, if nothing else reads
+  // it.
   std::vector<uint8_t> uses(module_.size());
   auto use = [&](ValueId v) { uses[v] = static_cast<uint8_t>(std::min<int>(uses[v] + 1, 2)); };
   bool any = false;
@@ -111,8 +111,8 @@ void Fusion::place_pieces() {
   std::vector<uint8_t> uses(module_.size()), stored(module_.size());
   for (ValueId v = 0; v < module_.size(); ++v) {
     const Node& node = module_.node(v);
-    const bool library = node.op == Op::DotGeneral || node.op == Op::LibraryCall ||
-                         node.op == Op::Convolution;
+    const bool library =
+        node.op == Op::DotGeneral || node.op == Op::LibraryCall || node.op == Op::Convolution;
     for (ValueId operand : node.operands) {
       uses[operand] = static_cast<uint8_t>(std::min<int>(uses[operand] + 1, 2));
       if (!library) continue;
@@ -128,7 +128,8 @@ void Fusion::place_pieces() {
   }
   for (ValueId v = 0; v < module_.size(); ++v) {
     const Node& node = module_.node(v);
-    if (node.op != Op::Concatenate || stored[v] == 0 || count_elements(node.type.dims) == 0) continue;
+    if (node.op != Op::Concatenate || stored[v] == 0 || count_elements(node.type.dims) == 0)
+      continue;
     Home whole = homes_[v];
     if (whole.valid && whole.kind == neff::BufferRef::Kind::Result &&
         module_.results()[whole.index].alias >= 0) {
@@ -174,8 +175,7 @@ void Fusion::place_pieces() {
       Home& home = homes_[base];
       home = whole;
       home.valid = true;
-      home.offset += begin * whole.strides[dim] *
-                     static_cast<int64_t>(size_of(node.type.dtype));
+      home.offset += begin * whole.strides[dim] * static_cast<int64_t>(size_of(node.type.dtype));
       home.strides = strides;
       info_[base].piece_of = v;
     }

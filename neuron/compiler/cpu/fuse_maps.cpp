@@ -1,9 +1,8 @@
 // Groups, their axes, and the maps over them.
-#include "neuron/compiler/cpu/fuse.h"
-
 #include <algorithm>
 
 #include "neuron/base/error.h"
+#include "neuron/compiler/cpu/fuse.h"
 
 namespace neuron::compiler::cpu {
 
@@ -98,8 +97,7 @@ bool Fusion::expand(ValueId v, uint32_t g, MapId at, SmallVector<OperandRead, 4>
     }
     case Op::Gather: {
       const auto position = static_cast<size_t>(node.ints[0]);
-      const bool checked =
-          static_cast<hlo::OutOfBounds>(node.ints[1]) == hlo::OutOfBounds::Fail;
+      const bool checked = static_cast<hlo::OutOfBounds>(node.ints[1]) == hlo::OutOfBounds::Fail;
       const Dims& from = module_.node(node.operands[0]).type.dims;
       const size_t index_rank = module_.node(node.operands[1]).type.dims.size();
       SmallVector<Affine, 4> index_map(map(at) + position, map(at) + position + index_rank);
@@ -135,7 +133,8 @@ bool Fusion::expand(ValueId v, uint32_t g, MapId at, SmallVector<OperandRead, 4>
       }
       return true;
     }
-    default: break;
+    default:
+      break;
   }
   if (info_[v].made != Made::View || node.op == Op::TupleElement) {
     for (ValueId operand : node.operands) reads->push_back({operand, at});
@@ -145,8 +144,7 @@ bool Fusion::expand(ValueId v, uint32_t g, MapId at, SmallVector<OperandRead, 4>
     const ValueId operand = node.operands[k];
     SmallVector<Affine, 4> exprs;
     while (true) {
-      const MapStep step =
-          map_view(module_, node, k, map(at), groups_[g].extents, &exprs);
+      const MapStep step = map_view(module_, node, k, map(at), groups_[g].extents, &exprs);
       if (step.status == MapStep::Status::Ok) break;
       if (step.status == MapStep::Status::Fail || !refine(g, step.axis, step.factor)) return false;
     }

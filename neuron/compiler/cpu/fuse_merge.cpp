@@ -1,9 +1,8 @@
 // Reductions inside groups, and which groups may become one.
-#include "neuron/compiler/cpu/fuse.h"
-
 #include <algorithm>
 
 #include "neuron/base/error.h"
+#include "neuron/compiler/cpu/fuse.h"
 
 namespace neuron::compiler::cpu {
 
@@ -253,7 +252,6 @@ Fusion::Cover Fusion::cover_of(uint32_t g, MapId at, DimsRef dims) const {
   }
   return cover;
 }
-
 
 bool Fusion::try_merge(uint32_t g1, MapId m1, uint32_t g2, MapId m2, DimsRef dims) {
   {

@@ -158,7 +158,8 @@ MapStep map_view(const hlo::Module& module, const hlo::Node& node, size_t index,
         if (from[i] != 1) out[i] = map[node.ints[i]];
       }
       return {};
-    case hlo::Op::Reshape: return map_reshape(from, node.type.dims, map, extents, out);
+    case hlo::Op::Reshape:
+      return map_reshape(from, node.type.dims, map, extents, out);
     case hlo::Op::Transpose:
       for (size_t i = 0; i < rank; ++i) out[node.ints[i]] = map[i];
       return {};
@@ -202,7 +203,8 @@ MapStep map_view(const hlo::Module& module, const hlo::Node& node, size_t index,
       result->push_back(flat);
       return {};
     }
-    default: NEURON_ASSERT(false, "not a view: ", name_of(node.op));
+    default:
+      NEURON_ASSERT(false, "not a view: ", name_of(node.op));
   }
   return {Status::Fail};
 }

@@ -161,9 +161,12 @@ class Interpreter {
   }
   static int64_t stride(const Access& access, size_t axis) {
     switch (access.kind[axis]) {
-      case Stride::Zero: return 0;
-      case Stride::Unit: return 1;
-      case Stride::Other: return access.stride[axis];
+      case Stride::Zero:
+        return 0;
+      case Stride::Unit:
+        return 1;
+      case Stride::Other:
+        return access.stride[axis];
     }
     return 0;
   }
@@ -205,8 +208,8 @@ class Interpreter {
       }
       case StmtKind::Scalar:
         for (int64_t i = 0; i < length_; ++i) {
-          std::memcpy(result.bytes.data() + static_cast<size_t>(i) * size,
-                      pointer + 16 * s.number, size);
+          std::memcpy(result.bytes.data() + static_cast<size_t>(i) * size, pointer + 16 * s.number,
+                      size);
         }
         return result;
       case StmtKind::Constant:
@@ -255,7 +258,8 @@ class Interpreter {
         const int64_t at = base(s.access);
         for (int64_t i = 0; i < length_; ++i) {
           std::memcpy(result.bytes.data() + static_cast<size_t>(i) * size,
-                      pointer + (at + i * stride(s.access, row)) * static_cast<int64_t>(size), size);
+                      pointer + (at + i * stride(s.access, row)) * static_cast<int64_t>(size),
+                      size);
         }
         return result;
       }

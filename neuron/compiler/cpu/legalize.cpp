@@ -80,14 +80,22 @@ std::vector<std::byte> identity_of(ReduceKind kind, DType type) {
   const size_t size = size_of(type);
   auto from_float = [&](double value) {
     switch (type) {
-      case DType::f64: return std::bit_cast<uint64_t>(value);
-      case DType::f32: return uint64_t{std::bit_cast<uint32_t>(static_cast<float>(value))};
-      case DType::bf16: return uint64_t{float_to_bf16(static_cast<float>(value))};
-      case DType::f16: return uint64_t{float_to_f16(static_cast<float>(value))};
-      case DType::f8e4m3fn: return uint64_t{float_to_f8e4m3fn(static_cast<float>(value))};
-      case DType::f8e4m3: return uint64_t{float_to_f8e4m3(static_cast<float>(value))};
-      case DType::f8e5m2: return uint64_t{float_to_f8e5m2(static_cast<float>(value))};
-      default: return uint64_t{0};
+      case DType::f64:
+        return std::bit_cast<uint64_t>(value);
+      case DType::f32:
+        return uint64_t{std::bit_cast<uint32_t>(static_cast<float>(value))};
+      case DType::bf16:
+        return uint64_t{float_to_bf16(static_cast<float>(value))};
+      case DType::f16:
+        return uint64_t{float_to_f16(static_cast<float>(value))};
+      case DType::f8e4m3fn:
+        return uint64_t{float_to_f8e4m3fn(static_cast<float>(value))};
+      case DType::f8e4m3:
+        return uint64_t{float_to_f8e4m3(static_cast<float>(value))};
+      case DType::f8e5m2:
+        return uint64_t{float_to_f8e5m2(static_cast<float>(value))};
+      default:
+        return uint64_t{0};
     }
   };
   if (is_complex(type)) {
@@ -100,19 +108,24 @@ std::vector<std::byte> identity_of(ReduceKind kind, DType type) {
   const uint64_t sign = 1ull << (8 * size - 1);
   switch (kind) {
     case ReduceKind::Sum:
-    case ReduceKind::Or: break;
-    case ReduceKind::Product: bits = real ? from_float(1) : 1; break;
-    case ReduceKind::And: bits = type == DType::pred ? 1 : ~0ull; break;
+    case ReduceKind::Or:
+      break;
+    case ReduceKind::Product:
+      bits = real ? from_float(1) : 1;
+      break;
+    case ReduceKind::And:
+      bits = type == DType::pred ? 1 : ~0ull;
+      break;
     case ReduceKind::Max:
-      bits = real                       ? from_float(-std::numeric_limits<double>::infinity())
+      bits = real                      ? from_float(-std::numeric_limits<double>::infinity())
              : is_signed_integer(type) ? sign
-                                        : 0;
+                                       : 0;
       break;
     case ReduceKind::Min:
-      bits = real                       ? from_float(std::numeric_limits<double>::infinity())
-             : type == DType::pred      ? 1
+      bits = real                      ? from_float(std::numeric_limits<double>::infinity())
+             : type == DType::pred     ? 1
              : is_signed_integer(type) ? sign - 1
-                                        : ~0ull;
+                                       : ~0ull;
       break;
   }
   std::vector<std::byte> bytes(size);
@@ -166,8 +179,10 @@ bool needs_work(const Module& module, const Node& node) {
       return dims[node.ints[1]] < 2 || count_elements(dims) == 0 ||
              chunk_of(dims, static_cast<size_t>(node.ints[1])) != 0;
     }
-    case Op::DotGeneral: return hlo::DotDims::decode(node.ints).lhs_contract.size() > 1;
-    case Op::AsStrided: return module.node(node.operands[0]).type.dims.size() != 1;
+    case Op::DotGeneral:
+      return hlo::DotDims::decode(node.ints).lhs_contract.size() > 1;
+    case Op::AsStrided:
+      return module.node(node.operands[0]).type.dims.size() != 1;
     default:
       return !node.operands.empty() &&
              has_complex_formula(node.op, module.node(node.operands[0]).type.dtype);

@@ -15,16 +15,26 @@ using neff::LibraryTensor;
 
 std::string_view library_name(Op op) {
   switch (op) {
-    case Op::AsStridedScatter: return "neuron.as_strided_scatter";
-    case Op::DynamicUpdateSlice: return "neuron.dynamic_update_slice";
-    case Op::Scatter: return "neuron.scatter";
-    case Op::Scan: return "neuron.scan";
-    case Op::ReduceWindow: return "neuron.reduce_window";
-    case Op::DotGeneral: return "neuron.dot";
-    case Op::Convolution: return "neuron.convolution";
-    case Op::Sort: return "neuron.sort";
-    case Op::Reduce: return "neuron.reduce";
-    case Op::ArgReduce: return "neuron.arg_reduce";
+    case Op::AsStridedScatter:
+      return "neuron.as_strided_scatter";
+    case Op::DynamicUpdateSlice:
+      return "neuron.dynamic_update_slice";
+    case Op::Scatter:
+      return "neuron.scatter";
+    case Op::Scan:
+      return "neuron.scan";
+    case Op::ReduceWindow:
+      return "neuron.reduce_window";
+    case Op::DotGeneral:
+      return "neuron.dot";
+    case Op::Convolution:
+      return "neuron.convolution";
+    case Op::Sort:
+      return "neuron.sort";
+    case Op::Reduce:
+      return "neuron.reduce";
+    case Op::ArgReduce:
+      return "neuron.arg_reduce";
     default: {
       const int operands = hlo::operand_count(op);
       return operands == 1 ? "neuron.unary" : operands == 2 ? "neuron.binary" : "neuron.ternary";
@@ -232,8 +242,11 @@ void add_library_steps(Fusion& f, ValueId v, std::vector<PlannedStep>* steps) {
   switch (node.op) {
     case Op::Scatter:
     case Op::DynamicUpdateSlice:
-    case Op::AsStridedScatter: partner = 0; break;
-    default: break;
+    case Op::AsStridedScatter:
+      partner = 0;
+      break;
+    default:
+      break;
   }
   switch (node.op) {
     case Op::LibraryCall:

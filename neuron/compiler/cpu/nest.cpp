@@ -24,7 +24,6 @@ bool is_zero(const Node& node) {
                      [](std::byte b) { return b == std::byte{0}; });
 }
 
-
 constexpr int64_t kLT = static_cast<int64_t>(hlo::Direction::LT);
 constexpr int64_t kGE = static_cast<int64_t>(hlo::Direction::GE);
 
@@ -111,8 +110,8 @@ StmtId NestBuilder::affine_value(const Affine& e) {
     const Variable variable = f_.variable(e.axis[t]);
     StmtId index = convert(emit(variable.index, variable.map, kNoStmt), DType::i64);
     if (e.coefficient[t] != 1) {
-      index = compute(Op::Multiply, DType::i64,
-                      {index, constant_int(DType::i64, e.coefficient[t])});
+      index =
+          compute(Op::Multiply, DType::i64, {index, constant_int(DType::i64, e.coefficient[t])});
     }
     sum = compute(Op::Add, DType::i64, {sum, index});
   }
@@ -225,17 +224,22 @@ StmtId NestBuilder::emit_new(ValueId v, MapId map, StmtId mask) {
       s.access.stored = node.type.dtype;
       for (size_t slot = 0; slot < scalars.size(); ++slot) {
         if (scalars[slot].value != v) continue;
-        s.access.pointer =
-            pointer({BufferRef::Kind::Scalars, 0, static_cast<int64_t>(16 * slot)});
+        s.access.pointer = pointer({BufferRef::Kind::Scalars, 0, static_cast<int64_t>(16 * slot)});
       }
       return push(std::move(s));
     }
-    case Op::Iota: return emit_iota(node, map);
-    case Op::PhiloxWord: return emit_philox(node, map);
-    case Op::Gather: return emit_gather(v, map, mask);
-    case Op::Pad: return emit_pad(v, map, mask);
-    case Op::Concatenate: return emit_concatenate(v, map, mask);
-    default: break;
+    case Op::Iota:
+      return emit_iota(node, map);
+    case Op::PhiloxWord:
+      return emit_philox(node, map);
+    case Op::Gather:
+      return emit_gather(v, map, mask);
+    case Op::Pad:
+      return emit_pad(v, map, mask);
+    case Op::Concatenate:
+      return emit_concatenate(v, map, mask);
+    default:
+      break;
   }
   if (info.made == Made::View && info.scalar_only) return emit(node.operands[0], map, mask);
   if (info.made == Made::View) {
@@ -306,9 +310,11 @@ StmtId NestBuilder::emit_elementwise(const Node& node, MapId map, StmtId mask) {
   s.op = node.op;
   s.type = type;
   switch (node.op) {
-    case Op::Convert: return convert(in[0], type);
+    case Op::Convert:
+      return convert(in[0], type);
     case Op::BitcastConvert:
-    case Op::Select: break;
+    case Op::Select:
+      break;
     default:
       for (StmtId& i : in) i = widen(i);
       if (is_small_float(type)) s.type = DType::f32;
@@ -351,8 +357,7 @@ StmtId NestBuilder::emit_philox(const Node& node, MapId map) {
   if (extra != kNoStmt) index = compute(Op::Add, DType::i64, {index, extra});
   const StmtId key = emit(reads[0].value, reads[0].map, kNoStmt);
   const StmtId offset = emit(reads[1].value, reads[1].map, kNoStmt);
-  const StmtId counter =
-      compute(Op::Add, DType::u64, {offset, convert(index, DType::u64)});
+  const StmtId counter = compute(Op::Add, DType::u64, {offset, convert(index, DType::u64)});
   Stmt s;
   s.kind = StmtKind::Philox;
   s.type = DType::u32;
@@ -374,10 +379,10 @@ StmtId NestBuilder::emit_gather(ValueId v, MapId map, StmtId mask) {
   for (size_t k = 1; k < reads.size(); ++k) {
     const StmtId index = convert(emit(reads[k].value, reads[k].map, mask), DType::i64);
     const int64_t extent = from[static_cast<size_t>(node.ints[1 + k])];
-    inside = both(inside, compute(Op::Compare, DType::pred,
-                                  {index, constant_int(DType::i64, 0)}, kGE));
-    inside = both(inside, compute(Op::Compare, DType::pred,
-                                  {index, constant_int(DType::i64, extent)}, kLT));
+    inside =
+        both(inside, compute(Op::Compare, DType::pred, {index, constant_int(DType::i64, 0)}, kGE));
+    inside = both(
+        inside, compute(Op::Compare, DType::pred, {index, constant_int(DType::i64, extent)}, kLT));
   }
   const DType type = node.type.dtype;
   return compute(Op::Select, type, {inside, value, constant_int(type, 0)});
@@ -441,8 +446,7 @@ StmtId NestBuilder::emit_concatenate(ValueId v, MapId map, StmtId mask) {
       value = piece;
     } else {
       const StmtId from_here =
-          compute(Op::Compare, DType::pred,
-                  {affine_value(own), constant_int(DType::i64, 0)}, kGE);
+          compute(Op::Compare, DType::pred, {affine_value(own), constant_int(DType::i64, 0)}, kGE);
       value = compute(Op::Select, node.type.dtype, {from_here, piece, value});
     }
     begin = end;
@@ -505,10 +509,10 @@ void NestBuilder::add_store(const Output& output) {
       }
     }
   }
-  store.access.pointer = pointer(
-      {home.kind, home.index, home.offset + offset * static_cast<int64_t>(size_of(type))});
-  store.aliased = home.kind == BufferRef::Kind::Result &&
-                  f_.module().results()[home.index].alias >= 0;
+  store.access.pointer =
+      pointer({home.kind, home.index, home.offset + offset * static_cast<int64_t>(size_of(type))});
+  store.aliased =
+      home.kind == BufferRef::Kind::Result && f_.module().results()[home.index].alias >= 0;
   if (std::find(step_.writes.begin(), step_.writes.end(), output.place) == step_.writes.end()) {
     step_.writes.push_back(output.place);
   }

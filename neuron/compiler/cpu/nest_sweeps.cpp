@@ -1,9 +1,8 @@
 // From statements over a group's axes to a nest: order of axes, sweeps, rows kept between them.
-#include "neuron/compiler/cpu/nest.h"
-
 #include <algorithm>
 
 #include "neuron/base/error.h"
+#include "neuron/compiler/cpu/nest.h"
 #include "neuron/compiler/cpu/work_model.h"
 
 namespace neuron::compiler::cpu {
@@ -314,8 +313,7 @@ void NestBuilder::keep_rows(uint16_t sweeps, std::span<const uint16_t> at) {
     const PendingStore& store = stores_[o];
     const StmtId id = store.value;
     if (store.row_level || store.aliased || at[id] != store.sweep || last[id] <= at[id] ||
-        cost[id] < kDear / 2 || varies[id] == 0 ||
-        stmts_[id].type != store.access.stored) {
+        cost[id] < kDear / 2 || varies[id] == 0 || stmts_[id].type != store.access.stored) {
       continue;
     }
     bool taken = false;
@@ -347,8 +345,7 @@ void NestBuilder::find_unsafe() {
   for (const PendingStore& store : stores_) {
     if (!store.aliased) continue;
     const BufferRef to = step_.pointers[store.access.pointer];
-    const auto parameter =
-        static_cast<uint32_t>(f_.module().results()[to.index].alias);
+    const auto parameter = static_cast<uint32_t>(f_.module().results()[to.index].alias);
     for (const Stmt& s : stmts_) {
       if (s.kind != StmtKind::Load && s.kind != StmtKind::Gather) continue;
       const BufferRef& from = step_.pointers[s.access.pointer];

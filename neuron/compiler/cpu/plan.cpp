@@ -33,7 +33,8 @@ Plan plan_legal(const hlo::Module& module, bool cut_rows) {
     step_of[g] = static_cast<int32_t>(plan.steps.size());
     plan.steps.push_back(builder.build(g));
     const LoopNest& nest = plan.steps.back().nest;
-    // A row that several axes walk did not collapse to one: this module has to do without such rows.
+    // A row that several axes walk did not collapse to one: this module has to do without such
+    // rows.
     if (!nest.column_reduce && nest.reduced_axes > 0) return plan_legal(module, false);
   }
   for (uint32_t g = 0; g < groups; ++g) {

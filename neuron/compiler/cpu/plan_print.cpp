@@ -9,12 +9,18 @@ namespace {
 char letter_of(const neff::BufferRef& ref) {
   using Kind = neff::BufferRef::Kind;
   switch (ref.kind) {
-    case Kind::Parameter: return 'p';
-    case Kind::Result: return 'r';
-    case Kind::Scalars: return 's';
-    case Kind::Arena: return 'a';
-    case Kind::Constant: return 'c';
-    case Kind::Status: return '!';
+    case Kind::Parameter:
+      return 'p';
+    case Kind::Result:
+      return 'r';
+    case Kind::Scalars:
+      return 's';
+    case Kind::Arena:
+      return 'a';
+    case Kind::Constant:
+      return 'c';
+    case Kind::Status:
+      return '!';
   }
   return '?';
 }

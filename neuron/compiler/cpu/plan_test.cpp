@@ -59,7 +59,8 @@ void check_module(hlo::Builder& b, std::vector<hlo::Array> parameters) {
     const RunOutcome outcome = testing::run_plan(module, plan, parameters, {}, runner);
     for (size_t r = 0; r < expected.size(); ++r) {
       EXPECT_EQ(difference(outcome.results[r], expected[r], 1e-5, 1e-5), "")
-          << "result " << r << "\n" << to_string(plan);
+          << "result " << r << "\n"
+          << to_string(plan);
     }
   }
 }

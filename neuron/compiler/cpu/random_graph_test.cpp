@@ -27,8 +27,7 @@ struct Case {
 
 class Generator {
  public:
-  Generator(uint64_t seed, DType type)
-      : random_(seed), type_(type), floats_(is_floating(type)) {}
+  Generator(uint64_t seed, DType type) : random_(seed), type_(type), floats_(is_floating(type)) {}
 
   Case make(int ops) {
     const int inputs = pick(1, 4);
@@ -47,13 +46,13 @@ class Generator {
         for (size_t d = 0; d < first.size(); ++d) {
           if (p.strides[d] == 0) first[d] = 0;
         }
-        const int64_t from =
-            hlo::internal::offset_of(first, contiguous_strides(p.type.dims));
+        const int64_t from = hlo::internal::offset_of(first, contiguous_strides(p.type.dims));
         hlo::internal::copy_element(array, from, array, linear);
       });
       result.parameters.push_back(std::move(array));
     }
-    for (size_t i = 0; i < result.module.scalars().size(); ++i) result.scalars.push_back(pick(1, 4));
+    for (size_t i = 0; i < result.module.scalars().size(); ++i)
+      result.scalars.push_back(pick(1, 4));
     return result;
   }
 
@@ -156,13 +155,27 @@ class Generator {
     const int64_t some_dim = rank > 0 ? pick(0, rank - 1) : 0;
     Value v;
     switch (pick(0, 23)) {
-      case 0: v = b_.add(x, like(dims)); break;
-      case 1: v = tame(b_.mul(x, like(dims))); break;
-      case 2: v = b_.sub(like(dims), x); break;
-      case 3: v = b_.max(x, like(dims)); break;
-      case 4: v = b_.select(b_.lt(x, like(dims)), x, like(dims)); break;
-      case 5: v = floats_ ? b_.exp(b_.neg(b_.abs(x))) : b_.neg(x); break;
-      case 6: v = floats_ ? b_.logistic(x) : b_.abs(x); break;
+      case 0:
+        v = b_.add(x, like(dims));
+        break;
+      case 1:
+        v = tame(b_.mul(x, like(dims)));
+        break;
+      case 2:
+        v = b_.sub(like(dims), x);
+        break;
+      case 3:
+        v = b_.max(x, like(dims));
+        break;
+      case 4:
+        v = b_.select(b_.lt(x, like(dims)), x, like(dims));
+        break;
+      case 5:
+        v = floats_ ? b_.exp(b_.neg(b_.abs(x))) : b_.neg(x);
+        break;
+      case 6:
+        v = floats_ ? b_.logistic(x) : b_.abs(x);
+        break;
       case 7: {  // Any reshape of the same count.
         const int64_t n = x.count();
         Dims to;
@@ -261,8 +274,7 @@ class Generator {
       }
       case 18: {
         if (rank == 0) return;
-        const Value index =
-            index_like(Dims{pick(1, 4)}, dims[static_cast<size_t>(some_dim)]);
+        const Value index = index_like(Dims{pick(1, 4)}, dims[static_cast<size_t>(some_dim)]);
         Dims updates = dims;
         updates[static_cast<size_t>(some_dim)] = index.dim(0);
         v = b_.scatter(pick(0, 1) == 0 ? hlo::ScatterKind::Set : hlo::ScatterKind::Add, x,
@@ -282,9 +294,13 @@ class Generator {
         v = tame(b_.matmul(x, like(rhs_dims)));
         break;
       }
-      case 20: v = b_.convert(b_.convert(x, floats_ ? DType::bf16 : DType::i64), dtype()); break;
-      case 21: v = b_.add(x, b_.convert(rank > 0 ? b_.iota(DType::i32, dims, some_dim)
-                                                 : b_.constant(DType::i32, 3), dtype()));
+      case 20:
+        v = b_.convert(b_.convert(x, floats_ ? DType::bf16 : DType::i64), dtype());
+        break;
+      case 21:
+        v = b_.add(x, b_.convert(rank > 0 ? b_.iota(DType::i32, dims, some_dim)
+                                          : b_.constant(DType::i32, 3),
+                                 dtype()));
         v = tame(v);
         break;
       case 22: {
@@ -356,16 +372,19 @@ void check(uint64_t seed, int ops, DType type, const testing::NestRunner& runner
         testing::run_plan(c.module, plan, c.parameters, c.scalars, runner);
     EXPECT_EQ(outcome.status, 0);
     for (size_t r = 0; r < expected.size(); ++r) {
-      const std::string text = testing::difference(outcome.results[r], expected[r], tolerance, tolerance);
+      const std::string text =
+          testing::difference(outcome.results[r], expected[r], tolerance, tolerance);
       if (!text.empty()) {
         ADD_FAILURE() << "result " << r << ": " << text;
-        if (std::getenv("NEURON_SHOW_MODULE") != nullptr) printf("%s\n", hlo::to_stablehlo(c.module).c_str());
+        if (std::getenv("NEURON_SHOW_MODULE") != nullptr)
+          printf("%s\n", hlo::to_stablehlo(c.module).c_str());
         return;
       }
     }
   } catch (const Error& error) {
     ADD_FAILURE() << error.what();
-    if (std::getenv("NEURON_SHOW_MODULE") != nullptr) printf("%s\n", hlo::to_stablehlo(c.module).c_str());
+    if (std::getenv("NEURON_SHOW_MODULE") != nullptr)
+      printf("%s\n", hlo::to_stablehlo(c.module).c_str());
   }
 }
 
@@ -400,8 +419,7 @@ std::vector<hlo::Array> run_op_by_op(const Case& c, const testing::NestRunner& r
     }
     one.mutable_nodes().push_back(std::move(copy));
     one.mutable_results().push_back({id, contiguous_strides(node.type.dims), -1, false});
-    values[v] =
-        testing::run_plan(one, make_plan(one), operands, scalars, runner).results[0];
+    values[v] = testing::run_plan(one, make_plan(one), operands, scalars, runner).results[0];
   }
   std::vector<hlo::Array> results;
   for (const hlo::Result& r : module.results()) results.push_back(values[r.value]);
@@ -442,20 +460,18 @@ TEST(RandomGraph, FloatsAsGeneratedCode) {
 }
 
 TEST(RandomGraph, OtherTypesInterpreted) {
-  static const DType types[] = {DType::f64, DType::bf16, DType::f16, DType::i64, DType::u8,
-                                DType::i8,  DType::i16};
+  static const DType types[] = {DType::f64, DType::bf16, DType::f16, DType::i64,
+                                DType::u8,  DType::i8,   DType::i16};
   for (int i = 0; i < repeat() && !HasFailure(); ++i) {
-    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), types[i % 7],
-          testing::interpreted());
+    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), types[i % 7], testing::interpreted());
   }
 }
 
 TEST(RandomGraph, OtherTypesAsGeneratedCode) {
-  static const DType types[] = {DType::f64, DType::bf16, DType::f16, DType::i64, DType::u8,
-                                DType::i8,  DType::i16};
+  static const DType types[] = {DType::f64, DType::bf16, DType::f16, DType::i64,
+                                DType::u8,  DType::i8,   DType::i16};
   for (int i = 0; i < repeat() / 10 && !HasFailure(); ++i) {
-    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), types[i % 7],
-          testing::generated(2));
+    check(first_seed() + static_cast<uint64_t>(i), ops_of(i), types[i % 7], testing::generated(2));
   }
 }
 

@@ -90,9 +90,9 @@ void redirect(Fusion& f, NestBuilder& builder, Plan* plan, uint32_t r) {
   const hlo::Result& result = module.results()[r];
   const hlo::Type& type = module.node(result.value).type;
   if (count_elements(type.dims) == 0) return;
-  PlannedStep copy = builder.build_copy(type.dtype, type.dims, result.strides,
-                                        {BufferRef::Kind::Arena, place, 0}, result.strides,
-                                        {BufferRef::Kind::Result, r, 0});
+  PlannedStep copy =
+      builder.build_copy(type.dtype, type.dims, result.strides, {BufferRef::Kind::Arena, place, 0},
+                         result.strides, {BufferRef::Kind::Result, r, 0});
   copy.last = true;
   copy.rank = static_cast<int64_t>(place) + static_cast<int64_t>(module.results().size());
   plan->steps.push_back(std::move(copy));
@@ -247,7 +247,8 @@ uint32_t overwritable(const PlannedStep& step, uint32_t place, int32_t s,
     for (const Stmt& load : sweep.body) {
       if (load.kind != StmtKind::Load && load.kind != StmtKind::Gather) continue;
       const BufferRef& ref = step.pointers[load.access.pointer];
-      if (ref.kind != BufferRef::Kind::Arena || ref.index == found || last[ref.index] != s) continue;
+      if (ref.kind != BufferRef::Kind::Arena || ref.index == found || last[ref.index] != s)
+        continue;
       // Every read of it must be at the very element that is written.
       bool fits = true;
       for (const Sweep& other_sweep : step.nest.sweeps) {
@@ -259,8 +260,8 @@ uint32_t overwritable(const PlannedStep& step, uint32_t place, int32_t s,
           if (other.kind == StmtKind::Buffered && other.access.kind.empty()) continue;
           const BufferRef& from = step.pointers[other.access.pointer];
           if (from.kind != BufferRef::Kind::Arena || from.index != ref.index) continue;
-          fits = fits && other.kind == StmtKind::Load && from.offset ==
-                     step.pointers[store->pointer].offset &&
+          fits = fits && other.kind == StmtKind::Load &&
+                 from.offset == step.pointers[store->pointer].offset &&
                  other.access.stride == store->stride &&
                  size_of(other.access.stored) == size_of(store->stored);
         }
@@ -358,8 +359,7 @@ int64_t plan_memory(const Fusion& f, Plan* plan) {
       live.resize(kept);
     }
     const int32_t step = first_step[place];
-    const uint32_t over =
-        overwritable(steps[static_cast<size_t>(step)], place, step, last_step);
+    const uint32_t over = overwritable(steps[static_cast<size_t>(step)], place, step, last_step);
     if (over != kNone && shared[over] == 0 && blocks[over].bytes == block.bytes) {
       const auto at = std::find(live.begin(), live.end(), over);
       if (at != live.end()) {

@@ -86,7 +86,8 @@ class Simplifier {
   }
   /// The splat's number; NaN if it is none.
   double number(ValueId v) const {
-    if (!is_splat(v) || is_complex(at(v).type.dtype)) return std::numeric_limits<double>::quiet_NaN();
+    if (!is_splat(v) || is_complex(at(v).type.dtype))
+      return std::numeric_limits<double>::quiet_NaN();
     double value = 0;
     hlo::with_compute_type(at(v).type.dtype, [&](auto tag) {
       using T = decltype(tag);
@@ -126,10 +127,13 @@ class Simplifier {
   ValueId fold(const Node& node) {
     if (count_elements(node.type.dims) == 0) return hlo::kNoValue;
     switch (hlo::class_of(node.op)) {
-      case hlo::OpClass::View: return fold_view(node);
-      case hlo::OpClass::Elementwise: return fold_elementwise(node);
+      case hlo::OpClass::View:
+        return fold_view(node);
+      case hlo::OpClass::Elementwise:
+        return fold_elementwise(node);
       case hlo::OpClass::Leaf:
-      case hlo::OpClass::Structured: return hlo::kNoValue;
+      case hlo::OpClass::Structured:
+        return hlo::kNoValue;
     }
     return hlo::kNoValue;
   }
@@ -146,7 +150,8 @@ class Simplifier {
       case Op::AsStrided:
         if (is_splat(x)) return splat(node.type, std::vector<std::byte>(from.bytes));
         break;
-      default: return hlo::kNoValue;
+      default:
+        return hlo::kNoValue;
     }
     switch (node.op) {
       case Op::Reshape:
@@ -180,7 +185,8 @@ class Simplifier {
           if (identity) return x;
         }
         break;
-      default: break;
+      default:
+        break;
     }
     return hlo::kNoValue;
   }
@@ -236,8 +242,10 @@ class Simplifier {
           return number(node.operands[1]) != 0 ? node.operands[1] : x;
         }
         break;
-      case Op::Power: return fold_power(node);
-      default: break;
+      case Op::Power:
+        return fold_power(node);
+      default:
+        break;
     }
     return hlo::kNoValue;
   }
@@ -261,10 +269,10 @@ class Simplifier {
   /// Every value of `narrow` is one of `wide`.
   static bool holds(DType wide, DType narrow) {
     if (is_floating(wide) && is_floating(narrow)) {
-      return wide == DType::f64 ||
-             (wide == DType::f32 && narrow != DType::f64);
+      return wide == DType::f64 || (wide == DType::f32 && narrow != DType::f64);
     }
-    if (is_signed_integer(wide) && is_signed_integer(narrow)) return size_of(wide) >= size_of(narrow);
+    if (is_signed_integer(wide) && is_signed_integer(narrow))
+      return size_of(wide) >= size_of(narrow);
     if (is_unsigned_integer(wide) && is_unsigned_integer(narrow)) {
       return size_of(wide) >= size_of(narrow);
     }

@@ -28,9 +28,7 @@ double footprint(const LoopNest& nest, const Access& access) {
   return elements * static_cast<double>(size_of(access.stored));
 }
 
-bool moves_in_row(const Stmt& s) {
-  return !s.access.stride.empty() && s.access.stride.back() != 0;
-}
+bool moves_in_row(const Stmt& s) { return !s.access.stride.empty() && s.access.stride.back() != 0; }
 
 }  // namespace
 

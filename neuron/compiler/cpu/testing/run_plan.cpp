@@ -84,8 +84,8 @@ void run_library(const neff::LibraryStep& step, const std::function<void*(neff::
   context.threads = 1;
   char message[512] = "";
   void* state = found->kernel.prepare != nullptr ? found->kernel.prepare(&call) : nullptr;
-  const int status = found->kernel.run(state, &call, in.data(), out.data(), &context, message,
-                                       sizeof(message));
+  const int status =
+      found->kernel.run(state, &call, in.data(), out.data(), &context, message, sizeof(message));
   if (found->kernel.destroy != nullptr) found->kernel.destroy(state);
   NEURON_CHECK(status == 0, kDevice, step.name, " failed: ", message);
 }
@@ -131,9 +131,9 @@ RunOutcome run_plan(const hlo::Module& module, const Plan& plan,
   }
   for (const hlo::Result& r : module.results()) {
     const hlo::Type& type = module.node(r.value).type;
-    results.emplace_back(static_cast<size_t>(storage_extent(type.dims, r.strides)) *
-                             size_of(type.dtype),
-                         std::byte{0xA5});
+    results.emplace_back(
+        static_cast<size_t>(storage_extent(type.dims, r.strides)) * size_of(type.dtype),
+        std::byte{0xA5});
   }
   std::vector<std::byte> block(16 * std::max<size_t>(1, scalars.size()));
   for (size_t i = 0; i < scalars.size(); ++i) {
@@ -152,16 +152,26 @@ RunOutcome run_plan(const hlo::Module& module, const Plan& plan,
     using Kind = neff::BufferRef::Kind;
     std::byte* base = nullptr;
     switch (ref.kind) {
-      case Kind::Parameter: base = inputs[ref.index].data(); break;
+      case Kind::Parameter:
+        base = inputs[ref.index].data();
+        break;
       case Kind::Result: {
         const int32_t alias = module.results()[ref.index].alias;
         base = alias >= 0 ? inputs[static_cast<size_t>(alias)].data() : results[ref.index].data();
         break;
       }
-      case Kind::Scalars: base = block.data(); break;
-      case Kind::Arena: base = arena.data(); break;
-      case Kind::Constant: base = constants.data(); break;
-      case Kind::Status: base = reinterpret_cast<std::byte*>(&outcome.status); break;
+      case Kind::Scalars:
+        base = block.data();
+        break;
+      case Kind::Arena:
+        base = arena.data();
+        break;
+      case Kind::Constant:
+        base = constants.data();
+        break;
+      case Kind::Status:
+        base = reinterpret_cast<std::byte*>(&outcome.status);
+        break;
     }
     return base + ref.offset;
   };
@@ -185,8 +195,8 @@ RunOutcome run_plan(const hlo::Module& module, const Plan& plan,
     const hlo::Type& type = module.node(result.value).type;
     hlo::Array array = hlo::internal::make_array(type);
     const size_t size = size_of(type.dtype);
-    auto* base = static_cast<std::byte*>(
-        find({neff::BufferRef::Kind::Result, static_cast<uint32_t>(r), 0}));
+    auto* base =
+        static_cast<std::byte*>(find({neff::BufferRef::Kind::Result, static_cast<uint32_t>(r), 0}));
     for_each_element(type.dims, result.strides, [&](int64_t at, int64_t linear) {
       std::memcpy(array.bytes.data() + static_cast<size_t>(linear) * size,
                   base + static_cast<size_t>(at) * size, size);
@@ -215,7 +225,8 @@ std::string difference(const hlo::Array& actual, const hlo::Array& expected, dou
                    rtol * std::abs(static_cast<double>(e)) + atol;
       }
       if (!same) {
-        text = internal::join("element ", i, " of ", to_string(actual.type), " is ", a, ", not ", e);
+        text =
+            internal::join("element ", i, " of ", to_string(actual.type), " is ", a, ", not ", e);
       }
     }
   });
