@@ -107,7 +107,7 @@ def test_tensor_twice_in_a_foreach_list_is_written_twice():
 
 def test_input_that_is_the_destination_is_read_first():
     x, reference = both(torch.arange(9.0).view(3, 3))
-    x.copy_(x.t())
+    x = x.t().clone()
     x.mul_(x)
     torch.mm(x, x, out=x)
     squares = reference.t().clone().square_()
