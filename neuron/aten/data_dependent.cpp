@@ -5,12 +5,25 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/nonzero_static.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/unique_consecutive.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "neuron/aten/dispatch.h"
+#include "neuron/aten/op_tracking.h"
 
 namespace neuron::aten {
 namespace {
@@ -66,12 +79,110 @@ at::Tensor& masked_select_by_count_out(const at::Tensor& self, const at::Tensor&
   return out.copy_(picked);
 }
 
+at::Tensor none_of(const at::Tensor& like) { return at::empty({0}, like.options().dtype(at::kLong)); }
+
+// Values, and for each of `count` of them where its run starts, from neighbours that differ.
+struct Runs {
+  at::Tensor starts;  // [unique]
+  at::Tensor rank;    // [count]: which run an element belongs to; undefined if not asked for
+};
+
+Runs find_runs(const at::Tensor& line, bool want_rank) {
+  const int64_t count = line.size(0);
+  at::Tensor differs = at::ones({count}, line.options().dtype(at::kBool));
+  if (count > 1) {
+    differs.narrow(0, 1, count - 1).copy_(line.narrow(0, 1, count - 1).ne(line.narrow(0, 0, count - 1)));
+  }
+  Runs runs;
+  if (want_rank) runs.rank = differs.cumsum(0, at::kLong).sub_(1);
+  runs.starts = nonzero_by_count(differs).select(1, 0);
+  return runs;
+}
+
+at::Tensor lengths_of(const Runs& runs, int64_t count) {
+  const at::Tensor end = at::full({1}, count, runs.starts.options());
+  return at::cat({runs.starts.narrow(0, 1, runs.starts.size(0) - 1), end}).sub_(runs.starts);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique(const at::Tensor& self, bool sorted,
+                                                      bool want_inverse, bool want_counts) {
+  const at::Tensor none = none_of(self);
+  if (self.numel() == 0) {
+    return {at::empty({0}, self.options()),
+            want_inverse ? at::empty(self.sizes(), none.options()) : none, none};
+  }
+  count_native("aten::_unique2");
+  const at::Tensor flat = self.reshape(-1);
+  auto [line, order] = at::sort(flat, std::optional<bool>(true), 0, false);
+  const Runs runs = find_runs(line, want_inverse);
+  at::Tensor inverse = none;
+  if (want_inverse) {
+    inverse = at::empty_like(order).scatter_(0, order, runs.rank).view(self.sizes());
+  }
+  return {line.index_select(0, runs.starts), inverse,
+          want_counts ? lengths_of(runs, flat.size(0)) : none};
+}
+
+std::tuple<at::Tensor, at::Tensor> unique_without_counts(const at::Tensor& self, bool sorted,
+                                                         bool want_inverse) {
+  auto [values, inverse, counts] = unique(self, sorted, want_inverse, false);
+  return {values, inverse};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_consecutive_by_count(
+    const at::Tensor& self, bool want_inverse, bool want_counts, std::optional<int64_t> dim) {
+  if (dim.has_value() && !(self.dim() == 1 && (*dim == 0 || *dim == -1))) {
+    // Whole slices are compared: the CPU does that.
+    counter_of("aten::unique_consecutive").fallback.fetch_add(1, std::memory_order_relaxed);
+    auto [values, inverse, counts] =
+        at::unique_consecutive(self.cpu(), want_inverse, want_counts, dim);
+    return {values.to(self.device()), inverse.to(self.device()), counts.to(self.device())};
+  }
+  const at::Tensor none = none_of(self);
+  if (self.numel() == 0) return {at::empty({0}, self.options()), none, none};
+  count_native("aten::unique_consecutive");
+  const at::Tensor flat = self.reshape(-1);
+  const Runs runs = find_runs(flat, want_inverse);
+  return {flat.index_select(0, runs.starts),
+          want_inverse ? runs.rank.view(self.sizes()) : none,
+          want_counts ? lengths_of(runs, flat.size(0)) : none};
+}
+
+at::Tensor bincount_by_maximum(const at::Tensor& self, const std::optional<at::Tensor>& weights,
+                               int64_t minlength) {
+  TORCH_CHECK(minlength >= 0, "minlength should be >= 0");
+  const bool weighted = weights.has_value() && weights->defined();
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), false),
+                              "\"bincount_cpu\" not implemented for '", self.scalar_type(), "'");
+  if (self.dim() == 1 && self.numel() == 0) return at::zeros({minlength}, self.options().dtype(at::kLong));
+  TORCH_CHECK(self.dim() == 1, "bincount only supports 1-d non-negative integral inputs.");
+  TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
+              "weights should be 1-d and have the same length as input");
+  const at::Tensor index = self.to(at::kLong);
+  const at::Tensor range = at::stack({index.min(), index.max()}).cpu();
+  TORCH_CHECK(range[0].item<int64_t>() >= 0,
+              "bincount only supports 1-d non-negative integral inputs.");
+  const int64_t size = std::max(range[1].item<int64_t>() + 1, minlength);
+  count_native("aten::bincount");
+  if (!weighted) {
+    at::Tensor counts = at::zeros({size}, index.options());
+    return counts.scatter_add_(0, index, at::ones_like(index));
+  }
+  const auto type = weights->scalar_type() == at::kFloat ? at::kFloat : at::kDouble;
+  at::Tensor sums = at::zeros({size}, weights->options().dtype(type));
+  return sums.scatter_add_(0, index, weights->to(type));
+}
+
 }  // namespace
 }  // namespace neuron::aten
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nonzero", TORCH_FN(neuron::aten::nonzero_by_count));
   m.impl("nonzero.out", TORCH_FN(neuron::aten::nonzero_by_count_out));
+  m.impl("_unique2", TORCH_FN(neuron::aten::unique));
+  m.impl("_unique", TORCH_FN(neuron::aten::unique_without_counts));
+  m.impl("unique_consecutive", TORCH_FN(neuron::aten::unique_consecutive_by_count));
+  m.impl("bincount", TORCH_FN(neuron::aten::bincount_by_maximum));
   m.impl("masked_select", TORCH_FN(neuron::aten::masked_select_by_count));
   m.impl("masked_select.out", TORCH_FN(neuron::aten::masked_select_by_count_out));
 }

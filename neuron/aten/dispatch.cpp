@@ -7,7 +7,6 @@
 
 #include "neuron/aten/convert.h"
 #include "neuron/aten/fallback.h"
-#include "neuron/aten/index_arguments.h"
 #include "neuron/aten/lowered_op.h"
 #include "neuron/aten/tensor.h"
 
@@ -42,7 +41,10 @@ void LoweredOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet ke
   const size_t count = overload_.variant.arguments.size();
   const c10::IValue* arguments = stack->data() + (stack->size() - count);
   if (overload_.check != nullptr) overload_.check(arguments);
-  if (overload_.index_family && rewrite_indices(overload_, stack)) return;
+  if (overload_.rewrite != nullptr) {
+    if (overload_.rewrite(overload_, stack)) return;
+    arguments = stack->data() + (stack->size() - count);
+  }
   CallView view;
   std::shared_ptr<const Entry> entry;
   try {

@@ -4,7 +4,9 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
+#include <ATen/ops/_copy_from.h>
 #include <ATen/ops/_copy_from_and_resize.h>
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -56,7 +58,13 @@ class HostCopies {
     for (const auto& [original, host] : copies_) {
       if (original.is_same(tensor)) return host;
     }
-    at::Tensor host = tensor.to(c10::Device(c10::DeviceType::CPU));
+    at::Tensor dense = tensor;
+    if (!dtype_of(tensor.scalar_type()).has_value() && !tensor.is_non_overlapping_and_dense()) {
+      // No program gathers such elements, so contiguous() would end up here again.
+      dense = at::empty(tensor.sizes(), tensor.options());
+      at::_copy_from(tensor, dense);
+    }
+    at::Tensor host = dense.to(c10::Device(c10::DeviceType::CPU));
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
       host.unsafeGetTensorImpl()->set_wrapped_number(true);
     }

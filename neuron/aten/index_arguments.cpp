@@ -3,6 +3,7 @@
 #include <ATen/core/List.h>
 #include <ATen/ops/masked_fill.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/stack.h>
 
 #include "neuron/aten/tensor.h"
 
@@ -87,6 +88,24 @@ bool rewrite_indices(const Overload& overload, torch::jit::Stack* stack) {
     dim += index.dim();
   }
   given = std::move(indices);
+  return false;
+}
+
+bool rewrite_repeats(const Overload& overload, torch::jit::Stack* stack) {
+  const size_t base = stack->size() - overload.variant.arguments.size();
+  const at::Tensor& repeats = (*stack)[base].toTensor();
+  c10::IValue& size = (*stack)[base + 1];
+  if (!size.isNone() || repeats.dim() != 1 || !at::isIntegralType(repeats.scalar_type(), false)) {
+    return false;
+  }
+  int64_t total = 0;
+  if (repeats.numel() > 0) {
+    const at::Tensor facts = at::stack({repeats.sum(at::kLong), repeats.min().to(at::kLong)});
+    const at::Tensor host = facts.cpu();
+    total = host[0].item<int64_t>();
+    TORCH_CHECK(host[1].item<int64_t>() >= 0, "repeats can not be negative");
+  }
+  size = total;
   return false;
 }
 

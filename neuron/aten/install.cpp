@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "neuron/aten/dispatch.h"
+#include "neuron/aten/index_arguments.h"
 #include "neuron/aten/install.h"
 #include "neuron/aten/library_kernels.h"
 #include "neuron/aten/lowered_op.h"
@@ -62,9 +63,13 @@ std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
                                                        "aten::_fused_"});
   overload->mixed_devices = accepts_mixed_devices(overload->name) ||
                             accepts_mixed_devices(functional_name) || overload->foreach;
-  overload->index_family = starts_with_any(
-      overload->name, {"aten::index.Tensor", "aten::index_put", "aten::_index_put_impl",
-                       "aten::_unsafe_index.", "aten::_unsafe_index_put"});
+  if (starts_with_any(overload->name,
+                      {"aten::index.Tensor", "aten::index_put", "aten::_index_put_impl",
+                       "aten::_unsafe_index.", "aten::_unsafe_index_put"})) {
+    overload->rewrite = rewrite_indices;
+  } else if (starts_with_any(overload->name, {"aten::repeat_interleave.Tensor"})) {
+    overload->rewrite = rewrite_repeats;
+  }
   overload->meta_arguments = starts_with_any(functional_name, {"aten::index_add", "aten::index_reduce"});
   overload->writes.assign(lowered.writes.begin(), lowered.writes.end());
   overload->counter = &counter_of(overload->name);

@@ -235,6 +235,13 @@ Found find_metadata(const Overload& overload, const CallView& view,
     if (targets[v] < 0 || !info.defined) continue;
     const at::Tensor& out = *view.tensors[static_cast<size_t>(targets[v])];
     if (!out.defined()) continue;
+    if (out.scalar_type() != info.dtype &&
+        (overload.name == "aten::complex.out" || overload.name == "aten::polar.out")) {
+      TORCH_CHECK(false, "Expected object of scalar type ", info.dtype, " but got scalar type ",
+                  out.scalar_type(), " for argument 'out'");
+    }
+    TORCH_CHECK(out.scalar_type() == at::kLong || overload.name != "aten::multinomial.out",
+                "multinomial expects Long tensor out, got: ", out.scalar_type());
     TORCH_CHECK(c10::canCast(info.dtype, out.scalar_type()), "result type ", info.dtype,
                 " can't be cast to the desired output type ", out.scalar_type());
     if (at::native::resize_output(out, ref(info.sizes))) found.resized = true;

@@ -24,6 +24,12 @@ using ValueCheck = void (*)(const c10::IValue* arguments);
 /// By overload name; null if the op has none.
 ValueCheck find_value_check(const std::string& name);
 
+struct Overload;
+
+/// Changes the arguments on the stack before they are looked at (masks become indices); true if the
+/// call has been served altogether.
+using Rewrite = bool (*)(const Overload& overload, torch::jit::Stack* stack);
+
 /// Everything that stays equal over all calls of one overload. Never destroyed.
 struct Overload {
   std::string name;  // "aten::add_.Tensor"
@@ -40,7 +46,7 @@ struct Overload {
   bool foreach = false;
   bool meta_arguments = false;  // Its meta compares the result's device with the arguments'.
   bool trusted = false;   // Arguments need no checks: the result is as large as its destination.
-  bool index_family = false;  // Index tensors may be masks, or on the CPU.
+  Rewrite rewrite = nullptr;
   std::vector<std::string> writes;
   OpCounter* counter = nullptr;
   std::atomic<uint64_t> static_numbers{0};

@@ -674,6 +674,20 @@ bool foreach_like_self(const Arguments& a, Metadata& result) {
   result.counts.assign(1, static_cast<int32_t>(members.size()));
   return true;
 }
+// Powers of whole numbers depend on the kind of each exponent.
+bool foreach_pow(const Arguments& a, Metadata& result) {
+  if (foreach_like_self(a, result)) return true;
+  const auto members = a[0].toListRef();
+  result = {};
+  for (size_t k = 0; k < members.size(); ++k) {
+    Metadata one;
+    as_structured("aten::pow.Tensor_Scalar",
+                  {members[k], a[1].isList() ? a[1].toListRef()[k] : a[1]}, one);
+    result.values.push_back(one.values[0]);
+  }
+  result.counts.assign(1, static_cast<int32_t>(members.size()));
+  return true;
+}
 bool foreach_norm(const Arguments& a, Metadata& result) {
   const auto members = a[0].toListRef();
   if (a.size() > 2 && !a[2].isNone()) return false;
@@ -813,6 +827,8 @@ const std::unordered_map<std::string_view, ShapeFunction>& table() {
       {"aten::_scaled_dot_product_fused_attention_overrideable", attention},
       {"aten::_scaled_dot_product_fused_attention_overrideable_backward", attention_backward},
       {"aten::_foreach_norm.Scalar", foreach_norm},
+      {"aten::_foreach_pow.Scalar", foreach_pow},
+      {"aten::_foreach_pow.ScalarList", foreach_pow},
       {"aten::full", full},
   });
   return *functions;

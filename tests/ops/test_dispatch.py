@@ -52,16 +52,16 @@ def test_no_lowering_differs_from_torchs_schema():
 
 
 def test_fallback_counts_warns_once_and_can_be_refused():
-    x = torch.tensor([3, 1, 3], device=DEVICE)
+    x = torch.tensor([[3, 1], [3, 1]], device=DEVICE)
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
-        torch.bincount(x)
-        torch.bincount(x)
-    assert torch_neuronx.get_fallback_ops()["aten::bincount"] == 2
+        torch.unique(x, dim=0)
+        torch.unique(x, dim=0)
+    assert torch_neuronx.get_fallback_ops()["aten::unique_dim"] == 2
     torch_neuronx.set_fallback_allowed(False)
     try:
-        with pytest.raises(NotImplementedError, match="aten::bincount.*CPU fallback is off"):
-            torch.bincount(x)
+        with pytest.raises(NotImplementedError, match="aten::unique_dim.*CPU fallback is off"):
+            torch.unique(x, dim=0)
     finally:
         torch_neuronx.set_fallback_allowed(True)
 
@@ -123,6 +123,20 @@ def test_masks_and_cpu_indices():
         t[t > 8] = 0.0
         t[t == 0] = torch.full((int((t == 0).sum()),), -1.0, device=t.device)
     assert_same(x, reference)
+
+
+def test_results_whose_size_depends_on_values():
+    x, reference = both(torch.tensor([3, 1, 3, 3, 0, 1]))
+    for options in ({}, {"return_inverse": True, "return_counts": True}):
+        assert_same(torch.unique(x, **options), torch.unique(reference, **options))
+        assert_same(
+            torch.unique_consecutive(x, **options), torch.unique_consecutive(reference, **options)
+        )
+    assert_same(torch.bincount(x, minlength=7), torch.bincount(reference, minlength=7))
+    assert_same(x.nonzero(), reference.nonzero())
+    assert_same(x.masked_select(x > 1), reference.masked_select(reference > 1))
+    assert_same(torch.repeat_interleave(x, x), torch.repeat_interleave(reference, reference))
+    assert not torch_neuronx.get_fallback_ops()
 
 
 @pytest.mark.parametrize("length", [0, 1, 5, 0, 3])
