@@ -5,10 +5,13 @@
 #include <ATen/core/List.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <map>
+#include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "neuron/aten/dispatch.h"
 #include "neuron/aten/schema_match.h"
 
 namespace neuron::aten {
@@ -64,7 +67,22 @@ void describe_tensor(const at::Tensor& tensor, Metadata& metadata) {
   metadata.values.push_back(std::move(info));
 }
 
+struct RegisteredMetaCalls {
+  std::mutex mutex;
+  std::map<std::string, int64_t> by_name;
+};
+RegisteredMetaCalls& registered_calls() {
+  static auto* calls = new RegisteredMetaCalls();
+  return *calls;
+}
+
 }  // namespace
+
+std::map<std::string, int64_t> registered_meta_calls() {
+  RegisteredMetaCalls& calls = registered_calls();
+  const std::lock_guard lock(calls.mutex);
+  return calls.by_name;
+}
 
 void Metadata::add(c10::ScalarType dtype, at::IntArrayRef sizes, at::IntArrayRef strides) {
   ResultInfo info;
@@ -149,6 +167,11 @@ torch::jit::Stack meta_arguments(const c10::FunctionSchema& schema,
 
 Metadata run_registered_meta(const c10::OperatorHandle& op,
                              const std::vector<c10::IValue>& arguments) {
+  {
+    RegisteredMetaCalls& calls = registered_calls();
+    const std::lock_guard lock(calls.mutex);
+    ++calls.by_name[c10::toString(op.operator_name())];
+  }
   torch::jit::Stack stack = meta_arguments(op.schema(), arguments);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard no_modes(

@@ -61,6 +61,9 @@ inline void add_formatted(c10::ScalarType dtype, at::IntArrayRef sizes, c10::Mem
   }
 }
 
+/// Shape functions of losses, normalisation, convolution, pooling and attention.
+const std::unordered_map<std::string_view, ShapeFunction>& network_shapes();
+
 /// Shape functions of ops that have no Meta kernel, or whose Meta kernel lets bad arguments pass.
 const std::unordered_map<std::string_view, ShapeFunction>& checked_shapes();
 

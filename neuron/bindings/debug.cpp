@@ -12,6 +12,7 @@ void bind_debug(py::module_& m) {
   m.def("_reset_op_counts", [] { aten::reset_op_counts(); });
   m.def("_set_fallback_allowed", [](bool allowed) { aten::set_fallback_allowed(allowed); });
   m.def("_installed_variants", [] { return aten::installed_variants(); });
+  m.def("_registered_meta_calls", [] { return aten::registered_meta_calls(); });
   m.def("_refused_lowerings", [] { return aten::refused_lowerings(); });
   m.def("_explain_variant", &aten::explain_variant, py::arg("functional"), py::arg("candidate"));
   m.def("_runtime_stats", [] {
