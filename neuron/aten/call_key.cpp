@@ -80,8 +80,7 @@ bool add_tensor(const at::Tensor& tensor, CallView& view) {
   }
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const std::optional<DType> dtype = dtype_of(c10::typeMetaToScalarType(impl->dtype()));
-  if (!dtype.has_value() || impl->layout() != c10::kStrided ||
-      impl->has_symbolic_sizes_strides()) {
+  if (!dtype.has_value() || impl->layout() != c10::kStrided || impl->has_symbolic_sizes_strides()) {
     return false;
   }
   if (impl->key_set().has_any(kLazyBits)) view.lazy_bits = true;
@@ -242,10 +241,12 @@ Overlap overlap_of(const at::Tensor& a, const at::Tensor& b) {
 int32_t tensor_count(const Variant& variant, const CallView& view, size_t argument) {
   const c10::IValue& value = view.arguments[argument];
   switch (variant.arguments[argument].type) {
-    case ArgumentType::Tensor: return 1;
+    case ArgumentType::Tensor:
+      return 1;
     case ArgumentType::TensorList:
       return value.isNone() ? 0 : static_cast<int32_t>(value.toListRef().size());
-    default: return 0;
+    default:
+      return 0;
   }
 }
 
@@ -266,8 +267,8 @@ bool build_key(const Variant& variant, uint64_t static_numbers, const c10::IValu
   view.mixed_devices = false;
   view.overlaps = false;
   view.lazy_bits = false;
-  view.key.push_back(static_numbers ^
-                     static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 56);
+  view.key.push_back(static_numbers ^ static_cast<uint64_t>(c10::get_default_dtype_as_scalartype())
+                                          << 56);
   bool writes = false;
   for (size_t a = 0; a < variant.arguments.size(); ++a) {
     const VariantArgument& argument = variant.arguments[a];

@@ -14,8 +14,8 @@ namespace neuron::aten {
 /// the stack; lives on the C++ stack, without heap memory for ordinary calls.
 struct CallView {
   const c10::IValue* arguments = nullptr;
-  SmallVector<const at::Tensor*, 24> tensors;      // Undefined ones included.
-  SmallVector<const c10::IValue*, 16> numbers;     // Scalars, one by one.
+  SmallVector<const at::Tensor*, 24> tensors;   // Undefined ones included.
+  SmallVector<const c10::IValue*, 16> numbers;  // Scalars, one by one.
   SmallVector<uint64_t, 96> key;
   uint64_t hash = 0;
   /// The device that runs the call; -1: no tensor or Device argument names one.

@@ -66,19 +66,45 @@ runtime::ScalarSlot read_host_scalar(const at::Tensor& tensor) {
   const void* data = tensor.const_data_ptr();
   const auto read = [&](auto type) { return *static_cast<const decltype(type)*>(data); };
   switch (tensor.scalar_type()) {
-    case c10::ScalarType::Bool: slot.integer = read(bool{}); break;
-    case c10::ScalarType::Char: slot.integer = read(int8_t{}); break;
-    case c10::ScalarType::Short: slot.integer = read(int16_t{}); break;
-    case c10::ScalarType::Int: slot.integer = read(int32_t{}); break;
-    case c10::ScalarType::Long: slot.integer = read(int64_t{}); break;
-    case c10::ScalarType::Byte: slot.integer = read(uint8_t{}); break;
-    case c10::ScalarType::UInt16: slot.integer = read(uint16_t{}); break;
-    case c10::ScalarType::UInt32: slot.integer = read(uint32_t{}); break;
-    case c10::ScalarType::UInt64: slot.integer = static_cast<int64_t>(read(uint64_t{})); break;
-    case c10::ScalarType::Half: slot.real[0] = static_cast<float>(read(c10::Half{})); break;
-    case c10::ScalarType::BFloat16: slot.real[0] = static_cast<float>(read(c10::BFloat16{})); break;
-    case c10::ScalarType::Float: slot.real[0] = read(float{}); break;
-    case c10::ScalarType::Double: slot.real[0] = read(double{}); break;
+    case c10::ScalarType::Bool:
+      slot.integer = read(bool{});
+      break;
+    case c10::ScalarType::Char:
+      slot.integer = read(int8_t{});
+      break;
+    case c10::ScalarType::Short:
+      slot.integer = read(int16_t{});
+      break;
+    case c10::ScalarType::Int:
+      slot.integer = read(int32_t{});
+      break;
+    case c10::ScalarType::Long:
+      slot.integer = read(int64_t{});
+      break;
+    case c10::ScalarType::Byte:
+      slot.integer = read(uint8_t{});
+      break;
+    case c10::ScalarType::UInt16:
+      slot.integer = read(uint16_t{});
+      break;
+    case c10::ScalarType::UInt32:
+      slot.integer = read(uint32_t{});
+      break;
+    case c10::ScalarType::UInt64:
+      slot.integer = static_cast<int64_t>(read(uint64_t{}));
+      break;
+    case c10::ScalarType::Half:
+      slot.real[0] = static_cast<float>(read(c10::Half{}));
+      break;
+    case c10::ScalarType::BFloat16:
+      slot.real[0] = static_cast<float>(read(c10::BFloat16{}));
+      break;
+    case c10::ScalarType::Float:
+      slot.real[0] = read(float{});
+      break;
+    case c10::ScalarType::Double:
+      slot.real[0] = read(double{});
+      break;
     case c10::ScalarType::Float8_e4m3fn:
       slot.real[0] = static_cast<float>(read(c10::Float8_e4m3fn{}));
       break;

@@ -1,5 +1,5 @@
-// Ops whose result sizes depend on values: count first, wait for the number, then run an op of known
-// size.
+// Ops whose result sizes depend on values: count first, wait for the number, then run an op of
+// known size.
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -30,8 +30,7 @@ namespace {
 
 at::Tensor nonzero_by_count(const at::Tensor& self) {
   TORCH_CHECK(self.dim() <= 64, "nonzero is not supported for more than 64 dimensions");
-  const int64_t count =
-      self.numel() == 0 ? 0 : at::ne(self, 0).sum(at::kLong).item<int64_t>();
+  const int64_t count = self.numel() == 0 ? 0 : at::ne(self, 0).sum(at::kLong).item<int64_t>();
   count_native("aten::nonzero");
   // Laid out as the CPU does it: one column after the other.
   return at::nonzero_static(self, count);
@@ -41,8 +40,9 @@ at::Tensor& nonzero_by_count_out(const at::Tensor& self, at::Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kLong,
               "nonzero: Expected out tensor to have scalar type Long but got scalar type ",
               out.scalar_type());
-  TORCH_CHECK(self.device() == out.device(), "expected self and out to be on the same device, but got out on ",
-              out.device(), " and self on ", self.device());
+  TORCH_CHECK(self.device() == out.device(),
+              "expected self and out to be on the same device, but got out on ", out.device(),
+              " and self on ", self.device());
   const at::Tensor found = nonzero_by_count(self);
   at::native::resize_output(out, found.sizes());
   return out.copy_(found);
@@ -68,7 +68,8 @@ at::Tensor masked_select_by_count(const at::Tensor& self, const at::Tensor& mask
   return at::index(flat, indices);
 }
 
-at::Tensor& masked_select_by_count_out(const at::Tensor& self, const at::Tensor& mask, at::Tensor& out) {
+at::Tensor& masked_select_by_count_out(const at::Tensor& self, const at::Tensor& mask,
+                                       at::Tensor& out) {
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "masked_select(): self and result must have the same scalar type");
   at::assert_no_internal_overlap(out);
@@ -79,7 +80,9 @@ at::Tensor& masked_select_by_count_out(const at::Tensor& self, const at::Tensor&
   return out.copy_(picked);
 }
 
-at::Tensor none_of(const at::Tensor& like) { return at::empty({0}, like.options().dtype(at::kLong)); }
+at::Tensor none_of(const at::Tensor& like) {
+  return at::empty({0}, like.options().dtype(at::kLong));
+}
 
 // Values, and for each of `count` of them where its run starts, from neighbours that differ.
 struct Runs {
@@ -91,7 +94,8 @@ Runs find_runs(const at::Tensor& line, bool want_rank) {
   const int64_t count = line.size(0);
   at::Tensor differs = at::ones({count}, line.options().dtype(at::kBool));
   if (count > 1) {
-    differs.narrow(0, 1, count - 1).copy_(line.narrow(0, 1, count - 1).ne(line.narrow(0, 0, count - 1)));
+    differs.narrow(0, 1, count - 1)
+        .copy_(line.narrow(0, 1, count - 1).ne(line.narrow(0, 0, count - 1)));
   }
   Runs runs;
   if (want_rank) runs.rank = differs.cumsum(0, at::kLong).sub_(1);
@@ -143,8 +147,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_consecutive_by_count(
   count_native("aten::unique_consecutive");
   const at::Tensor flat = self.reshape(-1);
   const Runs runs = find_runs(flat, want_inverse);
-  return {flat.index_select(0, runs.starts),
-          want_inverse ? runs.rank.view(self.sizes()) : none,
+  return {flat.index_select(0, runs.starts), want_inverse ? runs.rank.view(self.sizes()) : none,
           want_counts ? lengths_of(runs, flat.size(0)) : none};
 }
 
@@ -154,7 +157,8 @@ at::Tensor bincount_by_maximum(const at::Tensor& self, const std::optional<at::T
   const bool weighted = weights.has_value() && weights->defined();
   TORCH_CHECK_NOT_IMPLEMENTED(at::isIntegralType(self.scalar_type(), false),
                               "\"bincount_cpu\" not implemented for '", self.scalar_type(), "'");
-  if (self.dim() == 1 && self.numel() == 0) return at::zeros({minlength}, self.options().dtype(at::kLong));
+  if (self.dim() == 1 && self.numel() == 0)
+    return at::zeros({minlength}, self.options().dtype(at::kLong));
   TORCH_CHECK(self.dim() == 1, "bincount only supports 1-d non-negative integral inputs.");
   TORCH_CHECK(!weighted || (weights->dim() == 1 && weights->size(0) == self.size(0)),
               "weights should be 1-d and have the same length as input");

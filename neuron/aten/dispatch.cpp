@@ -143,8 +143,8 @@ void LoweredOp::run(const Entry& entry, const CallView& view, Results& results) 
       outputs.push_back(buffer_of(plan.tensor >= 0 ? *view.tensors[static_cast<size_t>(plan.tensor)]
                                                    : results[static_cast<size_t>(index)]));
     }
-    runtime::launch(device, current_stream(device), entry.program, parameters, scalars,
-                    outputs, overload_.name.c_str());
+    runtime::launch(device, current_stream(device), entry.program, parameters, scalars, outputs,
+                    overload_.name.c_str());
   }
   overload_.counter->native.fetch_add(1, std::memory_order_relaxed);
 }

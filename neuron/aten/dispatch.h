@@ -20,7 +20,8 @@ void install_kernels();
 const std::map<std::string, std::string>& installed_variants();
 /// Lowerings that were not installed, with the reason (schema drift, composite ops, views).
 const std::map<std::string, std::string>& refused_lowerings();
-/// Ops whose results were described by their registered Meta kernel, the slow source: name -> calls.
+/// Ops whose results were described by their registered Meta kernel, the slow source: name ->
+/// calls.
 std::map<std::string, int64_t> registered_meta_calls();
 /// Describes how `candidate` is served by a lowering of `functional` (schemas as text), or "".
 std::string explain_variant(const std::string& functional, const std::string& candidate);

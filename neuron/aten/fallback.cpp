@@ -45,7 +45,8 @@ void check_allowed(const std::string& name, const torch::jit::Stack& stack, size
     const std::lock_guard lock(mutex);
     if (!warned->insert(name).second) return;
   }
-  TORCH_WARN(name, " has no neuron kernel for these arguments and runs on the CPU; "
+  TORCH_WARN(name,
+             " has no neuron kernel for these arguments and runs on the CPU; "
              "torch.neuron counts such calls (get_fallback_ops)");
 }
 
@@ -123,8 +124,9 @@ c10::IValue to_host(const c10::IValue& value, HostCopies& copies) {
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> members;
     for (const c10::IValue& member : value.toListRef()) {
-      members.push_back(member.isNone() ? std::nullopt
-                                        : std::optional<at::Tensor>(copies.copy(member.toTensor())));
+      members.push_back(member.isNone()
+                            ? std::nullopt
+                            : std::optional<at::Tensor>(copies.copy(member.toTensor())));
     }
     return members;
   }

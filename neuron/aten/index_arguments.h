@@ -11,7 +11,8 @@ namespace neuron::aten {
 /// altogether (a masked fill).
 bool rewrite_indices(const Overload& overload, torch::jit::Stack* stack);
 
-/// repeat_interleave without the size of its result: adds the repeats up first, which waits for them.
+/// repeat_interleave without the size of its result: adds the repeats up first, which waits for
+/// them.
 bool rewrite_repeats(const Overload& overload, torch::jit::Stack* stack);
 
 }  // namespace neuron::aten

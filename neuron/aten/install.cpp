@@ -1,3 +1,5 @@
+#include "neuron/aten/install.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 
@@ -8,7 +10,6 @@
 
 #include "neuron/aten/dispatch.h"
 #include "neuron/aten/index_arguments.h"
-#include "neuron/aten/install.h"
 #include "neuron/aten/library_kernels.h"
 #include "neuron/aten/lowered_op.h"
 #include "neuron/aten/tensor.h"
@@ -59,8 +60,8 @@ std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
   overload->functional_meta = find_structured_meta(functional_name);
   overload->shape = find_shape_function(functional_name);
   overload->check = find_value_check(overload->name);
-  overload->foreach = starts_with_any(overload->name, {"aten::_foreach", "aten::_amp_foreach",
-                                                       "aten::_fused_"});
+  overload->foreach =
+      starts_with_any(overload->name, {"aten::_foreach", "aten::_amp_foreach", "aten::_fused_"});
   overload->mixed_devices = accepts_mixed_devices(overload->name) ||
                             accepts_mixed_devices(functional_name) || overload->foreach;
   if (starts_with_any(overload->name,
@@ -70,7 +71,8 @@ std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
   } else if (starts_with_any(overload->name, {"aten::repeat_interleave.Tensor"})) {
     overload->rewrite = rewrite_repeats;
   }
-  overload->meta_arguments = starts_with_any(functional_name, {"aten::index_add", "aten::index_reduce"});
+  overload->meta_arguments =
+      starts_with_any(functional_name, {"aten::index_add", "aten::index_reduce"});
   overload->writes.assign(lowered.writes.begin(), lowered.writes.end());
   overload->counter = &counter_of(overload->name);
   // Their numbers decide the size of the result.
@@ -118,8 +120,8 @@ void install_lowering(const lowering::Lowering& lowered, const OverloadsByBase& 
   std::string difference;
   if (!same_signature(ours, schema, &difference)) {
     refused[name] = "schema differs: " + difference;
-    TORCH_WARN("torch_neuronx: the lowering of ", name, " was written for another schema: ",
-               difference);
+    TORCH_WARN("torch_neuronx: the lowering of ", name,
+               " was written for another schema: ", difference);
     return;
   }
   // conj_physical is composite, but its in-place and out= forms are not.

@@ -25,8 +25,7 @@ struct ThreadSettings {
     const auto find = [](const char* name) { return dlsym(RTLD_DEFAULT, name); };
     omp_get_max_threads = reinterpret_cast<int (*)()>(find("omp_get_max_threads"));
     omp_set_num_threads = reinterpret_cast<void (*)(int)>(find("omp_set_num_threads"));
-    mkl_set_num_threads_local =
-        reinterpret_cast<int (*)(int)>(find("MKL_Set_Num_Threads_Local"));
+    mkl_set_num_threads_local = reinterpret_cast<int (*)(int)>(find("MKL_Set_Num_Threads_Local"));
   }
 };
 

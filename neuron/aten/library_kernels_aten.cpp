@@ -43,10 +43,14 @@ void destroy(void* state) { delete static_cast<OpState*>(state); }
 
 c10::IValue number(const LibraryArgument& argument, ArgumentType type) {
   switch (argument.kind) {
-    case Kind::Int: return argument.ints[0];
-    case Kind::Bool: return argument.ints[0] != 0;
-    case Kind::Complex: return c10::complex<double>(argument.doubles[0], argument.doubles[1]);
-    default: return argument.doubles[0];
+    case Kind::Int:
+      return argument.ints[0];
+    case Kind::Bool:
+      return argument.ints[0] != 0;
+    case Kind::Complex:
+      return c10::complex<double>(argument.doubles[0], argument.doubles[1]);
+    default:
+      return argument.doubles[0];
   }
 }
 
@@ -77,11 +81,15 @@ void run_op(void* opaque, const Run& run) {
     }
     const LibraryArgument& given = state.arguments[i];
     switch (given.kind) {
-      case Kind::None: stack.emplace_back(); break;
+      case Kind::None:
+        stack.emplace_back();
+        break;
       case Kind::Default:
         stack.push_back(expected.default_value().value_or(c10::IValue()));
         break;
-      case Kind::Tensor: stack.emplace_back(run.input(next++)); break;
+      case Kind::Tensor:
+        stack.emplace_back(run.input(next++));
+        break;
       case Kind::TensorList:
         if (holds_optionals(expected)) {
           c10::List<std::optional<at::Tensor>> members;
@@ -109,7 +117,9 @@ void run_op(void* opaque, const Run& run) {
           stack.push_back(number(given, argument_type(expected)));
         }
         break;
-      case Kind::IntList: stack.push_back(list_of_ints(given)); break;
+      case Kind::IntList:
+        stack.push_back(list_of_ints(given));
+        break;
       case Kind::BoolList: {
         c10::List<bool> list;
         for (const int64_t value : given.ints) list.push_back(value != 0);
@@ -125,7 +135,9 @@ void run_op(void* opaque, const Run& run) {
       case Kind::Type:
         stack.emplace_back(scalar_type_of(static_cast<DType>(given.ints[0])));
         break;
-      case Kind::String: stack.emplace_back(given.text); break;
+      case Kind::String:
+        stack.emplace_back(given.text);
+        break;
       case Kind::MemoryFormat:
         stack.emplace_back(static_cast<c10::MemoryFormat>(given.ints[0]));
         break;
@@ -134,8 +146,8 @@ void run_op(void* opaque, const Run& run) {
         const uint32_t last = run.call->input_count;
         const uint64_t seed = *static_cast<const uint64_t*>(run.inputs[last - 2]);
         const uint64_t offset = *static_cast<const uint64_t*>(run.inputs[last - 1]);
-        stack.emplace_back(at::make_generator<at::CPUGeneratorImpl>(
-            seed ^ offset * 0x9E3779B97F4A7C15ull));
+        stack.emplace_back(
+            at::make_generator<at::CPUGeneratorImpl>(seed ^ offset * 0x9E3779B97F4A7C15ull));
         break;
       }
     }
@@ -159,8 +171,8 @@ void run_op(void* opaque, const Run& run) {
 }  // namespace
 
 void register_aten() {
-  register_kernel("aten::*", {sizeof(nrtsim_lib_kernel_t), &prepare, &run_kernel<run_op>,
-                              &destroy});
+  register_kernel("aten::*",
+                  {sizeof(nrtsim_lib_kernel_t), &prepare, &run_kernel<run_op>, &destroy});
 }
 
 }  // namespace neuron::aten::library

@@ -113,8 +113,7 @@ at::Tensor dropout_mask(const at::Tensor& like, const Options& options, const Ru
   const uint32_t last = run.call->input_count;
   const uint64_t seed = *static_cast<const uint64_t*>(run.inputs[last - 2]);
   const uint64_t offset = *static_cast<const uint64_t*>(run.inputs[last - 1]);
-  auto generator =
-      at::make_generator<at::CPUGeneratorImpl>(seed ^ offset * 0x9E3779B97F4A7C15ull);
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed ^ offset * 0x9E3779B97F4A7C15ull);
   at::Tensor kept = at::empty(like.sizes(), like.options().dtype(at::kFloat));
   kept.bernoulli_(1 - options.dropout, generator);
   return kept.to(like.scalar_type()).div_(1 - options.dropout);
@@ -124,8 +123,7 @@ at::Tensor dropout_mask(const at::Tensor& like, const Options& options, const Ru
 void attention_by_parts(const Options& options, const Run& run,
                         const std::optional<at::Tensor>& bias) {
   const auto type = run.input(0).scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor q = run.input(0).to(type), k = run.input(1).to(type),
-                   v = run.input(2).to(type);
+  const at::Tensor q = run.input(0).to(type), k = run.input(1).to(type), v = run.input(2).to(type);
   const at::Tensor s = scores(q, k, bias, options);
   const at::Tensor sums = at::logsumexp(s, -1);
   at::Tensor p = s.softmax(-1);
@@ -148,15 +146,16 @@ void attention(void* state, const Run& run) {
   const auto wanted = std::clamp<int64_t>(static_cast<int64_t>(flops / 2e6), 1, 16);
   run.parallel_for(all, std::max<int64_t>(1, (all + wanted - 1) / wanted),
                    [&](int64_t begin, int64_t end) {
-    by_heads(heads, begin, end, [&](int64_t batch, int64_t first, int64_t count) {
-      auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
-          slice(q, batch, first, count), slice(k, batch, first, count),
-          slice(v, batch, first, count), 0.0, options.causal,
-          slice_bias(bias, batch, first, count), options.scale);
-      slice(run.output(0), batch, first, count).copy_(out);
-      if (run.call->output_count > 1) slice(run.output(1), batch, first, count).copy_(sums);
-    });
-  });
+                     by_heads(heads, begin, end, [&](int64_t batch, int64_t first, int64_t count) {
+                       auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+                           slice(q, batch, first, count), slice(k, batch, first, count),
+                           slice(v, batch, first, count), 0.0, options.causal,
+                           slice_bias(bias, batch, first, count), options.scale);
+                       slice(run.output(0), batch, first, count).copy_(out);
+                       if (run.call->output_count > 1)
+                         slice(run.output(1), batch, first, count).copy_(sums);
+                     });
+                   });
 }
 
 void sum_to(at::Tensor out, const at::Tensor& gradient) {
@@ -240,17 +239,17 @@ void attention_backward(void* state, const Run& run) {
   const auto pieces = std::clamp<int64_t>(static_cast<int64_t>(flops / 4e6), 1, 16);
   run.parallel_for(all, std::max<int64_t>(1, (all + pieces - 1) / pieces),
                    [&](int64_t begin, int64_t end) {
-    by_heads(heads, begin, end, [&](int64_t batch, int64_t first, int64_t count) {
-      auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          slice(grad, batch, first, count), slice(q, batch, first, count),
-          slice(k, batch, first, count), slice(v, batch, first, count),
-          slice(out, batch, first, count), slice(sums, batch, first, count), 0.0, options.causal,
-          slice_bias(bias, batch, first, count), options.scale);
-      slice(wanted.query, batch, first, count).copy_(dq);
-      slice(wanted.key, batch, first, count).copy_(dk);
-      slice(wanted.value, batch, first, count).copy_(dv);
-    });
-  });
+                     by_heads(heads, begin, end, [&](int64_t batch, int64_t first, int64_t count) {
+                       auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+                           slice(grad, batch, first, count), slice(q, batch, first, count),
+                           slice(k, batch, first, count), slice(v, batch, first, count),
+                           slice(out, batch, first, count), slice(sums, batch, first, count), 0.0,
+                           options.causal, slice_bias(bias, batch, first, count), options.scale);
+                       slice(wanted.query, batch, first, count).copy_(dq);
+                       slice(wanted.key, batch, first, count).copy_(dk);
+                       slice(wanted.value, batch, first, count).copy_(dv);
+                     });
+                   });
 }
 
 }  // namespace

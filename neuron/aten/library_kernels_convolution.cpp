@@ -125,8 +125,9 @@ void convolution(void*, const Run& run) {
   if (x.size(0) > 1) {
     const int64_t grain = (x.size(0) + wanted - 1) / wanted;
     run.parallel_for(x.size(0), grain, [&](int64_t begin, int64_t end) {
-      run.output(0).narrow(0, begin, end - begin).copy_(convolve(
-          run.input(0).narrow(0, begin, end - begin), run.input(1), dims));
+      run.output(0)
+          .narrow(0, begin, end - begin)
+          .copy_(convolve(run.input(0).narrow(0, begin, end - begin), run.input(1), dims));
     });
     return;
   }
@@ -137,8 +138,9 @@ void convolution(void*, const Run& run) {
     run.parallel_for(pieces, 1, [&](int64_t first, int64_t last) {
       const int64_t begin = first * grain;
       const int64_t count = std::min(last * grain, kernel.size(0)) - begin;
-      run.output(0).narrow(1, begin, count).copy_(
-          convolve(run.input(0), run.input(1).narrow(0, begin, count), dims));
+      run.output(0)
+          .narrow(1, begin, count)
+          .copy_(convolve(run.input(0), run.input(1).narrow(0, begin, count), dims));
     });
     return;
   }
@@ -148,8 +150,8 @@ void convolution(void*, const Run& run) {
 }  // namespace
 
 void register_convolution() {
-  register_kernel("neuron.convolution", {sizeof(nrtsim_lib_kernel_t), nullptr,
-                                         &run_kernel<convolution>, nullptr});
+  register_kernel("neuron.convolution",
+                  {sizeof(nrtsim_lib_kernel_t), nullptr, &run_kernel<convolution>, nullptr});
 }
 
 }  // namespace neuron::aten::library

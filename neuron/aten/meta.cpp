@@ -37,8 +37,9 @@ c10::IValue meta_argument(const c10::Argument& argument, const c10::IValue& valu
       if (type->kind() == c10::TypeKind::OptionalType) {
         c10::List<std::optional<at::Tensor>> members;
         for (const c10::IValue& member : value.toListRef()) {
-          members.push_back(member.isNone() ? std::nullopt
-                                            : std::optional<at::Tensor>(meta_copy(member.toTensor())));
+          members.push_back(member.isNone()
+                                ? std::nullopt
+                                : std::optional<at::Tensor>(meta_copy(member.toTensor())));
         }
         return members;
       }
@@ -48,9 +49,12 @@ c10::IValue meta_argument(const c10::Argument& argument, const c10::IValue& valu
       }
       return members;
     }
-    case ArgumentType::Device: return c10::Device(c10::DeviceType::Meta);
-    case ArgumentType::Generator: return c10::IValue();
-    default: return value;
+    case ArgumentType::Device:
+      return c10::Device(c10::DeviceType::Meta);
+    case ArgumentType::Generator:
+      return c10::IValue();
+    default:
+      return value;
   }
 }
 
@@ -174,8 +178,8 @@ Metadata run_registered_meta(const c10::OperatorHandle& op,
   }
   torch::jit::Stack stack = meta_arguments(op.schema(), arguments);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const c10::impl::ExcludeDispatchKeyGuard no_modes(
-      c10::python_ks | c10::functorch_transforms_ks | c10::functorch_batched_ks);
+  const c10::impl::ExcludeDispatchKeyGuard no_modes(c10::python_ks | c10::functorch_transforms_ks |
+                                                    c10::functorch_batched_ks);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
   return describe_results(op.schema(), stack);
 }

@@ -11,7 +11,7 @@ namespace neuron::aten::internal {
 
 std::vector<StructuredMeta> structured_metas_3() {
   std::vector<StructuredMeta> metas;
-#define NEURON_META(name, function, ...) \
+#define NEURON_META(name, function, ...)                                      \
   metas.push_back({name, c10::KernelFunction::makeFromUnboxedRuntimeFunction( \
                              static_cast<std::add_pointer_t<__VA_ARGS__>>(&at::meta::function))});
 #include "neuron/aten/meta_structured_3.inc"

@@ -19,11 +19,13 @@ using lowering::InputSource;
 at::IntArrayRef ref(const Dims& dims) { return {dims.data(), dims.size()}; }
 Dims to_dims(at::IntArrayRef values) { return Dims(values.begin(), values.end()); }
 
-// --- Checks ---------------------------------------------------------------------------------------
+// --- Checks
+// ---------------------------------------------------------------------------------------
 
 void check_devices(const Overload& overload, const CallView& view) {
   if (!view.mixed_devices) return;
-  const c10::Device device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(view.device));
+  const c10::Device device(c10::DeviceType::PrivateUse1,
+                           static_cast<c10::DeviceIndex>(view.device));
   const Variant& variant = overload.variant;
   size_t position = 0;
   for (size_t a = 0; a < variant.arguments.size(); ++a) {
@@ -35,8 +37,9 @@ void check_devices(const Overload& overload, const CallView& view) {
           tensor.dim() == 0) {
         continue;
       }
-      c10::impl::common_device_check_failure(device, tensor, overload.name.c_str(),
-                                             overload.handle.schema().arguments()[a].name().c_str());
+      c10::impl::common_device_check_failure(
+          device, tensor, overload.name.c_str(),
+          overload.handle.schema().arguments()[a].name().c_str());
     }
   }
 }
@@ -78,7 +81,8 @@ void check_written(const Overload& overload, const CallView& view) {
   }
 }
 
-// --- Metadata -------------------------------------------------------------------------------------
+// --- Metadata
+// -------------------------------------------------------------------------------------
 
 std::vector<c10::IValue> functional_arguments(const Overload& overload, const CallView& view) {
   const Variant& variant = overload.variant;
@@ -102,8 +106,7 @@ std::vector<c10::IValue> functional_arguments(const Overload& overload, const Ca
   return arguments;
 }
 
-Metadata functional_metadata(const Overload& overload,
-                             const std::vector<c10::IValue>& arguments) {
+Metadata functional_metadata(const Overload& overload, const std::vector<c10::IValue>& arguments) {
   if (overload.functional_meta != nullptr) {
     torch::jit::Stack stack = overload.meta_arguments
                                   ? meta_arguments(overload.functional.schema(), arguments)
@@ -249,7 +252,8 @@ Found find_metadata(const Overload& overload, const CallView& view,
   return found;
 }
 
-// --- The program ----------------------------------------------------------------------------------
+// --- The program
+// ----------------------------------------------------------------------------------
 
 // Maps what lower() says about inputs to positions in CallView.
 class Positions {
@@ -359,8 +363,8 @@ std::shared_ptr<Entry> prepare(Overload& overload, const CallView& view) {
   if (found.resized) return nullptr;
   Metadata& metadata = found.metadata;
   const std::vector<int32_t> targets = value_targets(overload, view, metadata.counts);
-  NEURON_ASSERT(targets.size() == metadata.values.size(), "in ", overload.name,
-                ": ", metadata.values.size(), " values for ", targets.size(), " places");
+  NEURON_ASSERT(targets.size() == metadata.values.size(), "in ", overload.name, ": ",
+                metadata.values.size(), " values for ", targets.size(), " places");
 
   // Results.
   lowering::Call call;
@@ -414,8 +418,7 @@ std::shared_ptr<Entry> prepare(Overload& overload, const CallView& view) {
       for (size_t i = 0; i < view.tensors.size() && result.alias_argument < 0 && view.overlaps;
            ++i) {
         if (as_functional[i].argument >= 0 && view.tensors[i]->defined() &&
-            on_device(*view.tensors[i]) &&
-            overlap_of(*view.tensors[i], written) == Overlap::Same) {
+            on_device(*view.tensors[i]) && overlap_of(*view.tensors[i], written) == Overlap::Same) {
           result.alias_argument = as_functional[i].argument;
           result.alias_member = as_functional[i].member;
         }

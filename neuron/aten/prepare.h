@@ -45,7 +45,7 @@ struct Overload {
   bool mixed_devices = false;  // 0-dim CPU tensors may meet device tensors.
   bool foreach = false;
   bool meta_arguments = false;  // Its meta compares the result's device with the arguments'.
-  bool trusted = false;   // Arguments need no checks: the result is as large as its destination.
+  bool trusted = false;  // Arguments need no checks: the result is as large as its destination.
   Rewrite rewrite = nullptr;
   std::vector<std::string> writes;
   OpCounter* counter = nullptr;

@@ -62,9 +62,8 @@ bool describe_returns(const c10::FunctionSchema& candidate, Variant& variant) {
 }
 
 bool has_fresh_type(const Variant& variant, const c10::FunctionSchema& candidate) {
-  return std::none_of(variant.arguments.begin(), variant.arguments.end(), [](const auto& argument) {
-    return argument.type == ArgumentType::Other;
-  });
+  return std::none_of(variant.arguments.begin(), variant.arguments.end(),
+                      [](const auto& argument) { return argument.type == ArgumentType::Other; });
 }
 
 }  // namespace
@@ -74,30 +73,45 @@ ArgumentType argument_type(const c10::Argument& argument) {
   if (type->kind() == c10::TypeKind::ListType) {
     const c10::TypePtr element = without_optional(type->castRaw<c10::ListType>()->getElementType());
     switch (element->kind()) {
-      case c10::TypeKind::TensorType: return ArgumentType::TensorList;
+      case c10::TypeKind::TensorType:
+        return ArgumentType::TensorList;
       case c10::TypeKind::IntType:
-      case c10::TypeKind::SymIntType: return ArgumentType::IntList;
+      case c10::TypeKind::SymIntType:
+        return ArgumentType::IntList;
       case c10::TypeKind::FloatType:
-      case c10::TypeKind::NumberType: return ArgumentType::NumberList;
-      case c10::TypeKind::BoolType: return ArgumentType::BoolList;
-      default: return ArgumentType::Other;
+      case c10::TypeKind::NumberType:
+        return ArgumentType::NumberList;
+      case c10::TypeKind::BoolType:
+        return ArgumentType::BoolList;
+      default:
+        return ArgumentType::Other;
     }
   }
   switch (type->kind()) {
-    case c10::TypeKind::TensorType: return ArgumentType::Tensor;
+    case c10::TypeKind::TensorType:
+      return ArgumentType::Tensor;
     case c10::TypeKind::NumberType:
-    case c10::TypeKind::FloatType: return ArgumentType::Number;
+    case c10::TypeKind::FloatType:
+      return ArgumentType::Number;
     case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return ArgumentType::Int;
+    case c10::TypeKind::SymIntType:
+      return ArgumentType::Int;
     case c10::TypeKind::BoolType:
       return argument.name() == "pin_memory" ? ArgumentType::Ignored : ArgumentType::Bool;
-    case c10::TypeKind::ScalarTypeType: return ArgumentType::Type;
-    case c10::TypeKind::StringType: return ArgumentType::String;
-    case c10::TypeKind::GeneratorType: return ArgumentType::Generator;
-    case c10::TypeKind::DeviceObjType: return ArgumentType::Device;
-    case c10::TypeKind::MemoryFormatType: return ArgumentType::MemoryFormat;
-    case c10::TypeKind::LayoutType: return ArgumentType::Ignored;
-    default: return ArgumentType::Other;
+    case c10::TypeKind::ScalarTypeType:
+      return ArgumentType::Type;
+    case c10::TypeKind::StringType:
+      return ArgumentType::String;
+    case c10::TypeKind::GeneratorType:
+      return ArgumentType::Generator;
+    case c10::TypeKind::DeviceObjType:
+      return ArgumentType::Device;
+    case c10::TypeKind::MemoryFormatType:
+      return ArgumentType::MemoryFormat;
+    case c10::TypeKind::LayoutType:
+      return ArgumentType::Ignored;
+    default:
+      return ArgumentType::Other;
   }
 }
 

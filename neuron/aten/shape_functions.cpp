@@ -41,7 +41,8 @@ at::Tensor wrapped(const c10::IValue& number) {
   return made;
 }
 
-// --- Elementwise ----------------------------------------------------------------------------------
+// --- Elementwise
+// ----------------------------------------------------------------------------------
 
 bool like_self(const Arguments& a, Metadata& result) {
   add_like(tensor(a, 0), tensor(a, 0).scalar_type(), result);
@@ -87,10 +88,18 @@ bool scalar_form(const char* name, const Arguments& a, Metadata& result) {
   stack[kNumber] = wrapped(a[kNumber]);
   return as_structured(name, std::move(stack), result);
 }
-bool add_scalar(const Arguments& a, Metadata& m) { return scalar_form<1>("aten::add.Tensor", a, m); }
-bool sub_scalar(const Arguments& a, Metadata& m) { return scalar_form<1>("aten::sub.Tensor", a, m); }
-bool mul_scalar(const Arguments& a, Metadata& m) { return scalar_form<1>("aten::mul.Tensor", a, m); }
-bool div_scalar(const Arguments& a, Metadata& m) { return scalar_form<1>("aten::div.Tensor", a, m); }
+bool add_scalar(const Arguments& a, Metadata& m) {
+  return scalar_form<1>("aten::add.Tensor", a, m);
+}
+bool sub_scalar(const Arguments& a, Metadata& m) {
+  return scalar_form<1>("aten::sub.Tensor", a, m);
+}
+bool mul_scalar(const Arguments& a, Metadata& m) {
+  return scalar_form<1>("aten::mul.Tensor", a, m);
+}
+bool div_scalar(const Arguments& a, Metadata& m) {
+  return scalar_form<1>("aten::div.Tensor", a, m);
+}
 bool div_scalar_mode(const Arguments& a, Metadata& m) {
   return scalar_form<1>("aten::div.Tensor_mode", a, m);
 }
@@ -138,10 +147,10 @@ bool where(const Arguments& a, Metadata& result) {
     types.add(self.scalar_type(), {});
   }
   const auto f = at::kFloat;
-  as_structured("aten::addcmul",
-                {meta_like(condition, f), meta_like(self, f), meta_like(other, f),
-                 c10::IValue(int64_t{1})},
-                result);
+  as_structured(
+      "aten::addcmul",
+      {meta_like(condition, f), meta_like(self, f), meta_like(other, f), c10::IValue(int64_t{1})},
+      result);
   result.values[0].dtype = types.values[0].dtype;
   return true;
 }
@@ -160,7 +169,8 @@ bool masked_fill(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// --- Reductions -----------------------------------------------------------------------------------
+// --- Reductions
+// -----------------------------------------------------------------------------------
 
 c10::ScalarType sum_type(const at::Tensor& self, const c10::IValue& dtype) {
   if (!dtype.isNone()) return dtype.toScalarType();
@@ -171,8 +181,7 @@ bool sum_all(const Arguments& a, Metadata& result) {
   return true;
 }
 bool mean_all(const Arguments& a, Metadata& result) {
-  const c10::ScalarType dtype =
-      a[1].isNone() ? tensor(a, 0).scalar_type() : a[1].toScalarType();
+  const c10::ScalarType dtype = a[1].isNone() ? tensor(a, 0).scalar_type() : a[1].toScalarType();
   TORCH_CHECK(!at::isIntegralType(dtype, true), "mean(): could not infer output dtype. ",
               a[1].isNone() ? "Input" : "Optional",
               " dtype must be either a floating point or complex dtype. Got: ", dtype);
@@ -235,7 +244,8 @@ bool sort(const Arguments& a, Metadata& m) {
   return as_structured("aten::sort.stable", {a[0], c10::IValue(), a[1], a[2]}, m);
 }
 
-// --- Products -------------------------------------------------------------------------------------
+// --- Products
+// -------------------------------------------------------------------------------------
 
 bool dot(const Arguments& a, Metadata& result) {
   const at::Tensor &x = tensor(a, 0), &y = tensor(a, 1);
@@ -253,7 +263,8 @@ bool mv(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// --- Indexing and layout --------------------------------------------------------------------------
+// --- Indexing and layout
+// --------------------------------------------------------------------------
 
 bool is_index(const at::Tensor& t) {
   return t.scalar_type() == at::kLong || t.scalar_type() == at::kInt;
@@ -359,7 +370,8 @@ bool repeat_interleave(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// --- Lists ----------------------------------------------------------------------------------------
+// --- Lists
+// ----------------------------------------------------------------------------------------
 
 // Functional foreach ops whose members keep shape and dtype: floating-point lists of equal types.
 bool foreach_like_self(const Arguments& a, Metadata& result) {
@@ -410,7 +422,8 @@ bool foreach_norm(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// --- Creation -------------------------------------------------------------------------------------
+// --- Creation
+// -------------------------------------------------------------------------------------
 
 bool full(const Arguments& a, Metadata& result) {
   const Dims sizes = to_dims(a[0]);
@@ -423,8 +436,7 @@ bool full(const Arguments& a, Metadata& result) {
 template <size_t kDtype>
 bool filled_like(const Arguments& a, Metadata& result) {
   const at::Tensor& self = tensor(a, 0);
-  const c10::ScalarType dtype =
-      a[kDtype].isNone() ? self.scalar_type() : a[kDtype].toScalarType();
+  const c10::ScalarType dtype = a[kDtype].isNone() ? self.scalar_type() : a[kDtype].toScalarType();
   const c10::IValue& format = a[kDtype + 4];
   if (format.isNone() || format.toMemoryFormat() == c10::MemoryFormat::Preserve) {
     add_like(self, dtype, result);
@@ -462,8 +474,9 @@ bool range_of(const Arguments& a, Metadata& result) {
   } else if (dtype != at::kLong && !at::isComplexType(dtype)) {
     // In f64 whatever the dtype.
     const auto number = [&](size_t i) {
-      return a[i].isDouble() ? a[i].toDouble() : a[i].isInt() ? static_cast<double>(a[i].toInt())
-                                                              : std::nan("");
+      return a[i].isDouble() ? a[i].toDouble()
+             : a[i].isInt()  ? static_cast<double>(a[i].toInt())
+                             : std::nan("");
     };
     const double start = kNumbers == 1 ? 0 : number(0);
     const double end = number(end_at), step = kNumbers == 3 ? number(2) : 1;

@@ -8,7 +8,8 @@
 namespace neuron::aten {
 namespace {
 
-// --- Losses ---------------------------------------------------------------------------------------
+// --- Losses
+// ---------------------------------------------------------------------------------------
 
 template <size_t kReduction>
 bool reduced_loss(const Arguments& a, Metadata& result) {
@@ -41,7 +42,8 @@ bool native_dropout(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// --- Normalisation --------------------------------------------------------------------------------
+// --- Normalisation
+// --------------------------------------------------------------------------------
 
 // The type of statistics on the CPU: that of the parameters if they are wider than the input.
 c10::ScalarType statistics_type(const at::Tensor& input, const at::Tensor& weight) {
@@ -161,16 +163,20 @@ bool native_batch_norm_backward(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// --- Convolution, pooling, attention --------------------------------------------------------------
+// --- Convolution, pooling, attention
+// --------------------------------------------------------------
 
-int64_t at_or_last(const Dims& dims, size_t i) { return dims[i < dims.size() ? i : dims.size() - 1]; }
+int64_t at_or_last(const Dims& dims, size_t i) {
+  return dims[i < dims.size() ? i : dims.size() - 1];
+}
 
 c10::MemoryFormat convolution_format(const at::Tensor& input, const at::Tensor& weight) {
   const c10::MemoryFormat of_input = input.suggest_memory_format();
   return of_input != c10::MemoryFormat::Contiguous ? of_input : weight.suggest_memory_format();
 }
 
-// In the CPU's words; by dtype and layout torch itself checks some of this before it calls a device.
+// In the CPU's words; by dtype and layout torch itself checks some of this before it calls a
+// device.
 void check_convolution(const Arguments& a) {
   const at::Tensor &input = tensor(a, 0), &weight = tensor(a, 1);
   const Dims stride = to_dims(a[3]), padding = to_dims(a[4]), dilation = to_dims(a[5]),
@@ -184,8 +190,9 @@ void check_convolution(const Arguments& a) {
   TORCH_CHECK(all(stride, 1), "non-positive stride is not supported");
   TORCH_CHECK(all(dilation, 1), "dilation should be greater than zero");
   TORCH_CHECK(groups > 0, "non-positive groups is not supported");
-  TORCH_CHECK(weight.size(0) >= groups, "Given groups=", groups, ", expected weight to be at least ",
-              groups, " at dimension 0, but got weight of size ", weight.sizes(), " instead");
+  TORCH_CHECK(weight.size(0) >= groups, "Given groups=", groups,
+              ", expected weight to be at least ", groups,
+              " at dimension 0, but got weight of size ", weight.sizes(), " instead");
   TORCH_CHECK(weight.size(0) % groups == 0, "Given groups=", groups,
               ", expected weight to be divisible by ", groups,
               " at dimension 0, but got weight of size [", weight.sizes(), "] instead");
@@ -220,10 +227,10 @@ bool convolution(const Arguments& a, Metadata& result) {
     const auto k = static_cast<size_t>(d - 2);
     const int64_t kernel = at_or_last(dilation, k) * (weight.size(d) - 1) + 1;
     const int64_t size =
-        transposed ? (input.size(d) - 1) * at_or_last(stride, k) - 2 * at_or_last(padding, k) +
-                         kernel + at_or_last(extra, k)
-                   : (input.size(d) + 2 * at_or_last(padding, k) - kernel) / at_or_last(stride, k) +
-                         1;
+        transposed
+            ? (input.size(d) - 1) * at_or_last(stride, k) - 2 * at_or_last(padding, k) + kernel +
+                  at_or_last(extra, k)
+            : (input.size(d) + 2 * at_or_last(padding, k) - kernel) / at_or_last(stride, k) + 1;
     if (size < 0) return false;
     sizes.push_back(size);
   }
@@ -275,15 +282,14 @@ bool attention(const Arguments& a, Metadata& result) {
     // Mostly a transposed view: merging the heads again then costs nothing.
     add_like(query, query.scalar_type(), result);
   } else {
-    result.add(query.scalar_type(),
-               {query.size(0), query.size(1), query.size(2), value.size(3)});
+    result.add(query.scalar_type(), {query.size(0), query.size(1), query.size(2), value.size(3)});
   }
   result.add(at::kFloat, {query.size(0), query.size(1), query.size(2)});
-  result.add_undefined();  // cum_seq_q
-  result.add_undefined();  // cum_seq_k
+  result.add_undefined();     // cum_seq_q
+  result.add_undefined();     // cum_seq_k
   result.add(at::kLong, {});  // philox_seed
   result.add(at::kLong, {});  // philox_offset
-  result.add_undefined();  // debug_attn_mask
+  result.add_undefined();     // debug_attn_mask
   result.integers = {0, 0, 0, 0, query.size(2), key.size(2), 0, 0, 0};
   return true;
 }

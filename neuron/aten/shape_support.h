@@ -47,7 +47,7 @@ inline void add_like(const at::Tensor& t, c10::ScalarType dtype, Metadata& resul
 }
 
 inline void add_formatted(c10::ScalarType dtype, at::IntArrayRef sizes, c10::MemoryFormat format,
-                   Metadata& result) {
+                          Metadata& result) {
   switch (format) {
     case c10::MemoryFormat::ChannelsLast:
       result.add(dtype, sizes, c10::get_channels_last_strides_2d(sizes));

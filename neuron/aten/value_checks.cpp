@@ -44,10 +44,14 @@ void check_uniform_range(double from, double to) {
 void uniform(const c10::IValue* a) {
   const double from = a[1].toDouble(), to = a[2].toDouble();
   switch (a[0].toTensor().scalar_type()) {
-    case c10::ScalarType::Half: return check_uniform_range<c10::Half>(from, to);
-    case c10::ScalarType::BFloat16: return check_uniform_range<c10::BFloat16>(from, to);
-    case c10::ScalarType::Double: return check_uniform_range<double>(from, to);
-    default: return check_uniform_range<float>(from, to);
+    case c10::ScalarType::Half:
+      return check_uniform_range<c10::Half>(from, to);
+    case c10::ScalarType::BFloat16:
+      return check_uniform_range<c10::BFloat16>(from, to);
+    case c10::ScalarType::Double:
+      return check_uniform_range<double>(from, to);
+    default:
+      return check_uniform_range<float>(from, to);
   }
 }
 
@@ -95,11 +99,16 @@ void check_fits(const c10::IValue& number, c10::ScalarType type) {
   };
   switch (type) {
     // torch lets negative numbers wrap into unsigned types.
-    case c10::ScalarType::Byte: return check(-255, 255, "uint8_t");
-    case c10::ScalarType::Char: return check(-128, 127, "int8_t");
-    case c10::ScalarType::Short: return check(-32768, 32767, "int16_t");
-    case c10::ScalarType::Int: return check(-2147483648.0, 2147483647.0, "int32_t");
-    default: return;
+    case c10::ScalarType::Byte:
+      return check(-255, 255, "uint8_t");
+    case c10::ScalarType::Char:
+      return check(-128, 127, "int8_t");
+    case c10::ScalarType::Short:
+      return check(-32768, 32767, "int16_t");
+    case c10::ScalarType::Int:
+      return check(-2147483648.0, 2147483647.0, "int32_t");
+    default:
+      return;
   }
 }
 
@@ -118,8 +127,7 @@ void multinomial(const c10::IValue* a) {
                                             p.min().ge(0).logical_not());
   const at::Tensor empty = p.sum(-1).eq(0).any();
   const int64_t found = at::add(invalid.to(at::kLong), empty.to(at::kLong), 2).item<int64_t>();
-  TORCH_CHECK((found & 1) == 0,
-              "probability tensor contains either `inf`, `nan` or element < 0");
+  TORCH_CHECK((found & 1) == 0, "probability tensor contains either `inf`, `nan` or element < 0");
   TORCH_CHECK(found == 0, "invalid multinomial distribution (sum of probabilities <= 0)");
 }
 

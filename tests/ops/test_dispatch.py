@@ -204,3 +204,17 @@ def test_attention_is_kept_whole_and_has_gradients():
         assert_same(list(given), list(wanted), rtol=1e-4, atol=1e-5)
     executed = torch_neuronx.get_executed_ops()
     assert executed["aten::_scaled_dot_product_fused_attention_overrideable"] == 3
+
+
+def test_attention_under_function_transforms():
+    q = torch.randn(3, 2, 4, 5, 8)
+
+    def loss(t):
+        out = torch.nn.functional.scaled_dot_product_attention(t, t, t, is_causal=True)
+        return out.square().sum()
+
+    batched = torch.vmap(torch.func.grad(loss))
+    assert_same(batched(q.to(DEVICE)), batched(q), rtol=1e-4, atol=1e-4)
+    moved = q[0].to(DEVICE)
+    _, tangent = torch.func.jvp(loss, (moved,), (moved,))
+    assert torch.isfinite(tangent).item()
