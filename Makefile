@@ -55,7 +55,7 @@ test-cpp:
 test-python:
 	@echo "== Python tests"
 	@$(PY) -m pip install -q jax==0.10.2 jaxlib==0.10.2
-	@$(PY) -m pytest tests
+	@NEURON_BUILD_DIR=$(CURDIR)/$(BUILD) $(PY) -m pytest tests
 
 bench: build
 	@$(PY) benchmarks/run.py

@@ -1,4 +1,4 @@
-"""Walks torch's operator database: every entry agrees with the CPU, eager and (core) compiled."""
+"""Walks torch's operator database in eager mode: every entry agrees with the CPU."""
 
 import pytest
 import torch
@@ -29,6 +29,16 @@ SKIPPED = {
     "torch.ops.aten._efficient_attention_forward": "CUDA only",
 }
 
+# Run, but not compared: factors are unique only up to signs or phases. Their composites (inverses,
+# norms, determinants) are compared.
+NOT_UNIQUE = ("linalg.eig", "linalg.svd", "svd", "geqrf")
+# torch's own tolerances hold everywhere else; here the terms are added in another order than the
+# CPU's (addbmm is one long product), which showed as differences of up to 2.2e-5.
+LOOSER = {
+    "addbmm": {"rtol": 1e-5, "atol": 1e-4},
+    "_upsample_bilinear2d_aa": {"rtol": 1e-5, "atol": 1e-4},
+}
+
 
 def entries(dtype):
     for op in op_db:
@@ -55,12 +65,6 @@ def to_device(value):
     return DEVICE if isinstance(moved, torch.device) else moved
 
 
-def call(op, sample, convert):
-    kwargs = {k: "neuron" if k == "device" and convert is to_device else convert(v)
-              for k, v in sample.kwargs.items()}
-    return op(convert(sample.input), *(convert(a) for a in sample.args), **kwargs)
-
-
 def agree(op, dtype, count):
     for sample in samples(op, dtype, count):
         # The device works on copies made first: some entries change their inputs.
@@ -74,10 +78,9 @@ def agree(op, dtype, count):
         except Exception:  # noqa: BLE001 - not a sample the CPU can run
             continue
         actual = op(moved.input, *moved.args, **moved.kwargs)
-        if "complex" in str(dtype) or op.name.startswith(("linalg.eig", "linalg.svd", "svd", "geqrf")):
+        if op.name.startswith(NOT_UNIQUE):
             continue
-        assert_same(actual, expected, rtol=1e-3 if dtype == torch.float32 else None,
-                    atol=1e-3 if dtype == torch.float32 else None)
+        assert_same(actual, expected, **LOOSER.get(op.name, {}))
 
 
 @pytest.mark.parametrize("op", entries(torch.float32))
