@@ -64,6 +64,7 @@ lint: $(VENV)/.ready
 	@$(PY) tools/check_layers.py
 	@$(PY) -m pip install -q ruff
 	@$(VENV)/bin/ruff check python tests examples benchmarks tools
+	@$(VENV)/bin/ruff format --check python tests examples benchmarks tools
 	@if command -v clang-format-19 >/dev/null; then \
 	  git ls-files 'neuron/*.cpp' 'neuron/*.h' | xargs clang-format-19 --dry-run -Werror; \
 	else echo "clang-format-19 is not installed; formatting not checked"; fi

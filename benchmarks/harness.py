@@ -1,4 +1,4 @@
-"""Times a piece of work on the device and on the CPU in turns, in one process, and keeps medians."""
+"""Times work on the device and on the CPU in turns, in one process, and keeps medians."""
 
 import gc
 import json
@@ -38,8 +38,19 @@ def _once(work, repeat: int, on_device: bool) -> float:
     return (time.perf_counter() - start) / repeat
 
 
-def compare(name, device_work, cpu_work, *, repeat=1, rounds=9, warmup=3, scale=1e3, unit="ms",
-            goal=None, **notes) -> Row:
+def compare(
+    name,
+    device_work,
+    cpu_work,
+    *,
+    repeat=1,
+    rounds=9,
+    warmup=3,
+    scale=1e3,
+    unit="ms",
+    goal=None,
+    **notes,
+) -> Row:
     """Runs both pieces of work in alternating rounds of ``repeat`` calls; medians of ``rounds``."""
     for _ in range(warmup):
         device_work()
@@ -50,8 +61,9 @@ def compare(name, device_work, cpu_work, *, repeat=1, rounds=9, warmup=3, scale=
     for _ in range(rounds):
         device.append(_once(device_work, repeat, True))
         cpu.append(_once(cpu_work, repeat, False))
-    return Row(name, unit, statistics.median(device) * scale, statistics.median(cpu) * scale, goal,
-               notes)
+    return Row(
+        name, unit, statistics.median(device) * scale, statistics.median(cpu) * scale, goal, notes
+    )
 
 
 def show(rows: list[Row]) -> None:

@@ -32,14 +32,32 @@ def host_cost():
     """A small op, kernel included."""
     rows = []
     x, y = both(8, 8)
-    rows.append(compare("add 8x8", lambda: x + x, lambda: y + y, repeat=20000, scale=1e6,
-                        unit="us", goal=1.15))
-    rows.append(compare("mul_ by a number, 8x8", lambda: x.mul_(1.0), lambda: y.mul_(1.0),
-                        repeat=20000, scale=1e6, unit="us"))
-    rows.append(compare("softmax 8x8", lambda: x.softmax(-1), lambda: y.softmax(-1),
-                        repeat=10000, scale=1e6, unit="us"))
-    rows.append(compare("mm 8x8", lambda: x @ x, lambda: y @ y, repeat=10000, scale=1e6,
-                        unit="us"))
+    rows.append(
+        compare(
+            "add 8x8", lambda: x + x, lambda: y + y, repeat=20000, scale=1e6, unit="us", goal=1.15
+        )
+    )
+    rows.append(
+        compare(
+            "mul_ by a number, 8x8",
+            lambda: x.mul_(1.0),
+            lambda: y.mul_(1.0),
+            repeat=20000,
+            scale=1e6,
+            unit="us",
+        )
+    )
+    rows.append(
+        compare(
+            "softmax 8x8",
+            lambda: x.softmax(-1),
+            lambda: y.softmax(-1),
+            repeat=10000,
+            scale=1e6,
+            unit="us",
+        )
+    )
+    rows.append(compare("mm 8x8", lambda: x @ x, lambda: y @ y, repeat=10000, scale=1e6, unit="us"))
     return rows
 
 
@@ -54,8 +72,16 @@ def new_sizes():
         view = base[:n]
         return view + view
 
-    return [compare("add at new sizes", lambda: run(base_device), lambda: run(base_host),
-                    repeat=500, scale=1e6, unit="us")]
+    return [
+        compare(
+            "add at new sizes",
+            lambda: run(base_device),
+            lambda: run(base_host),
+            repeat=500,
+            scale=1e6,
+            unit="us",
+        )
+    ]
 
 
 @benchmark
@@ -70,11 +96,23 @@ def pointwise():
 
         compiled = torch.compile(chain, backend="neuron")
         repeat = max(1, (1 << 20) // count)
-        rows.append(compare(f"gelu chain {label}, eager", lambda x=x: chain(x), lambda y=y: chain(y),
-                            repeat=repeat))
-        rows.append(compare(f"gelu chain {label}, compiled", lambda x=x, c=compiled: c(x),
-                            lambda y=y: chain(y), repeat=repeat,
-                            goal=1 / 6 if count == 1 << 24 else None))
+        rows.append(
+            compare(
+                f"gelu chain {label}, eager",
+                lambda x=x: chain(x),
+                lambda y=y: chain(y),
+                repeat=repeat,
+            )
+        )
+        rows.append(
+            compare(
+                f"gelu chain {label}, compiled",
+                lambda x=x, c=compiled: c(x),
+                lambda y=y: chain(y),
+                repeat=repeat,
+                goal=1 / 6 if count == 1 << 24 else None,
+            )
+        )
         rows.append(compare(f"add {label}", lambda x=x: x + x, lambda y=y: y + y, repeat=repeat))
     return rows
 
@@ -86,13 +124,22 @@ def rows_of_numbers():
     for shape in ((1024, 384), (4096, 4096)):
         x, y = both(*shape)
         w, v = both(shape[1])
-        rows.append(compare(f"softmax {shape}", lambda x=x: x.softmax(-1), lambda y=y: y.softmax(-1),
-                            repeat=5))
-        rows.append(compare(f"layer_norm {shape}",
-                            lambda x=x, w=w: F.layer_norm(x, w.shape, w, w),
-                            lambda y=y, v=v: F.layer_norm(y, v.shape, v, v), repeat=5))
-        rows.append(compare(f"sum over rows {shape}", lambda x=x: x.sum(0), lambda y=y: y.sum(0),
-                            repeat=5))
+        rows.append(
+            compare(
+                f"softmax {shape}", lambda x=x: x.softmax(-1), lambda y=y: y.softmax(-1), repeat=5
+            )
+        )
+        rows.append(
+            compare(
+                f"layer_norm {shape}",
+                lambda x=x, w=w: F.layer_norm(x, w.shape, w, w),
+                lambda y=y, v=v: F.layer_norm(y, v.shape, v, v),
+                repeat=5,
+            )
+        )
+        rows.append(
+            compare(f"sum over rows {shape}", lambda x=x: x.sum(0), lambda y=y: y.sum(0), repeat=5)
+        )
     return rows
 
 
@@ -100,12 +147,24 @@ def rows_of_numbers():
 def matmul():
     """Matrix products; M <= 8 is the decoding case."""
     rows = []
-    for m, k, n in ((256, 256, 256), (1024, 384, 1536), (1024, 1024, 1024), (1, 4096, 4096),
-                    (4, 320, 1280), (8, 4096, 4096)):
+    for m, k, n in (
+        (256, 256, 256),
+        (1024, 384, 1536),
+        (1024, 1024, 1024),
+        (1, 4096, 4096),
+        (4, 320, 1280),
+        (8, 4096, 4096),
+    ):
         (a, c), (b, d) = both(m, k), both(n, k)
-        rows.append(compare(f"linear {m}x{k}x{n}", lambda a=a, b=b: F.linear(a, b),
-                            lambda c=c, d=d: F.linear(c, d), repeat=max(1, 10**7 // (m * k * n)),
-                            goal=0.7 if m <= 8 else 1.05))
+        rows.append(
+            compare(
+                f"linear {m}x{k}x{n}",
+                lambda a=a, b=b: F.linear(a, b),
+                lambda c=c, d=d: F.linear(c, d),
+                repeat=max(1, 10**7 // (m * k * n)),
+                goal=0.7 if m <= 8 else 1.05,
+            )
+        )
     return rows
 
 
@@ -201,6 +260,7 @@ def gpt_step():
 @benchmark
 def decode():
     """One token at a time with a growing KV cache: every step has new sizes."""
+
     def run(device):
         torch.manual_seed(0)
         model = GPT().to(device).eval()
@@ -220,20 +280,34 @@ def decode():
 @benchmark
 def cold_start():
     """Process start: import torch with and without the autoload."""
+
     def measure(autoload):
         code = "import time; t = time.perf_counter(); import torch; print(time.perf_counter() - t)"
         times = []
         for _ in range(5):
-            out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                                 check=True,
-                                 env={**__import__("os").environ,
-                                      "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload))})
+            out = subprocess.run(
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                check=True,
+                env={
+                    **__import__("os").environ,
+                    "TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(autoload)),
+                },
+            )
             times.append(float(out.stdout))
         return sorted(times)[2] * 1e3
 
     with_autoload, without = measure(True), measure(False)
-    return [Row("import torch, with and without autoload", "ms", with_autoload, without,
-                notes={"difference": f"{with_autoload - without:.0f} ms"})]
+    return [
+        Row(
+            "import torch, with and without autoload",
+            "ms",
+            with_autoload,
+            without,
+            notes={"difference": f"{with_autoload - without:.0f} ms"},
+        )
+    ]
 
 
 def main() -> None:

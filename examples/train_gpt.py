@@ -130,7 +130,7 @@ def main() -> None:
     model, optimizer = build(len(alphabet), device)
     count = sum(p.numel() for p in model.parameters())
     print(
-        f"{len(text):,} characters of text, {len(alphabet)} symbols; {count / 1e6:.2f} M parameters "
+        f"{len(text):,} characters of text, {len(alphabet)} symbols, {count / 1e6:.2f} M weights "
         f"on {device}{' with torch.compile' if options.compile else ''}"
     )
 

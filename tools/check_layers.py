@@ -52,12 +52,20 @@ def main() -> int:
                 offences.append(f"{where}: torch/extension.h is too dear; use narrower headers")
             if LLVM.search(line) and layer != "compiler/cpu":
                 offences.append(f"{where}: LLVM header in layer {layer}")
-            if re.search(r"\b(std::)?getenv\(", line) and relative != "base/env.cpp" and not is_test:
+            if (
+                re.search(r"\b(std::)?getenv\(", line)
+                and relative != "base/env.cpp"
+                and not is_test
+            ):
                 offences.append(f"{where}: environment read outside base/env.cpp")
             match = OWN.search(line)
             if match and not is_test:
                 used = match.group(1)
-                if layer_of(used) != layer and layer_of(used) not in allowed and used not in allowed:
+                if (
+                    layer_of(used) != layer
+                    and layer_of(used) not in allowed
+                    and used not in allowed
+                ):
                     offences.append(f"{where}: {layer} may not use {used}")
     print("\n".join(offences) if offences else "layers: ok")
     return 1 if offences else 0

@@ -1,4 +1,4 @@
-"""Prints docs/env.md from the table in neuron/base/env.cpp, or with --check says whether the file is
+"""Prints docs/env.md from the table in neuron/base/env.cpp, or with --check says if the file is
 up to date (exit status 1 if not)."""
 
 import pathlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes neuron/aten/meta_structured_<k>.inc and meta_device_checks.inc from torchgen's packaged yaml.
+"""Writes neuron/aten/meta_structured_<k>.inc and meta_device_checks.inc from torchgen's yaml.
 
 meta_structured_<k>.inc holds one row per structured overload (functional, in-place and out=):
 
@@ -39,7 +39,9 @@ def meta_name(function):
 def main():
     target = pathlib.Path(__file__).resolve().parent.parent / "neuron" / "aten"
     packaged = pathlib.Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
-    functions = parse_native_yaml(packaged / "native_functions.yaml", packaged / "tags.yaml").native_functions
+    functions = parse_native_yaml(
+        packaged / "native_functions.yaml", packaged / "tags.yaml"
+    ).native_functions
     rows = []
     for function in functions:
         if not function.structured and function.structured_delegate is None:
@@ -52,16 +54,24 @@ def main():
     for part in range(PARTS):
         chosen = set(roots[part * len(roots) // PARTS : (part + 1) * len(roots) // PARTS])
         text = [HEADER, "#ifdef NEURON_META_INCLUDES\n"]
-        text += [f"#include <ATen/ops/{root}_meta_dispatch.h>\n" for root in roots if root in chosen]
+        text += [
+            f"#include <ATen/ops/{root}_meta_dispatch.h>\n" for root in roots if root in chosen
+        ]
         text.append("#else\n")
         text += [
-            f'NEURON_META("{name}", {meta}, {kind})\n' for root, name, meta, kind in rows if root in chosen
+            f'NEURON_META("{name}", {meta}, {kind})\n'
+            for root, name, meta, kind in rows
+            if root in chosen
         ]
         text.append("#endif\n")
         (target / f"meta_structured_{part}.inc").write_text("".join(text))
     lenient = sorted(qualified(f) for f in functions if f.device_check == DeviceCheckType.NoCheck)
-    (target / "meta_device_checks.inc").write_text(HEADER + "".join(f'"{name}",\n' for name in lenient))
-    print(f"{len(rows)} structured overloads, {len(lenient)} without a device check", file=sys.stderr)
+    (target / "meta_device_checks.inc").write_text(
+        HEADER + "".join(f'"{name}",\n' for name in lenient)
+    )
+    print(
+        f"{len(rows)} structured overloads, {len(lenient)} without a device check", file=sys.stderr
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ _loaded = False
 
 
 def _autoload() -> None:
-    """Registers the device ``neuron`` with torch. Idempotent; opens nothing and starts no thread."""
+    """Registers the device ``neuron`` with torch. Idempotent; opens nothing, starts no thread."""
     global _loaded
     if _loaded:
         return
@@ -43,9 +43,11 @@ from torch_neuronx.neuron import (  # noqa: E402
     device,
     device_count,
     get_device_properties,
-    is_initialized as is_neuron_runtime_initialized,
     set_device,
     synchronize,
+)
+from torch_neuronx.neuron import (  # noqa: E402
+    is_initialized as is_neuron_runtime_initialized,
 )
 from torch_neuronx.neuron_dynamo_backend.metrics import (  # noqa: E402
     get_dynamo_metrics,

@@ -22,7 +22,7 @@ reset_op_stats = clear_op_tracking
 
 
 def set_fallback_allowed(allowed: bool) -> None:
-    """False: an op without a native lowering raises NotImplementedError instead of using the CPU."""
+    """False: an op without a native lowering raises NotImplementedError, not a CPU run."""
     _C._set_fallback_allowed(bool(allowed))
 
 

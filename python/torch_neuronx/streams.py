@@ -1,4 +1,4 @@
-"""Streams and events of ``torch.neuron``: torch's own generic classes, with our device filled in."""
+"""Streams and events of ``torch.neuron``: torch's generic classes with our device filled in."""
 
 import torch
 
@@ -28,7 +28,9 @@ class Stream(torch.Stream):
 class Event(torch.Event):
     """A point in a stream. ``elapsed_time`` between two timed events is in milliseconds."""
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
+    def __new__(
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ):
         if interprocess:
             raise NotImplementedError("neuron: events are not shared between processes")
         return super().__new__(cls, device="neuron", enable_timing=enable_timing)
@@ -84,6 +86,4 @@ def current_stream(device=None) -> Stream:
 def default_stream(device=None) -> Stream:
     """Stream 0 of ``device``."""
     current = torch.accelerator.current_stream(torch.device("neuron", device_index(device)))
-    return Stream(
-        stream_id=0, device_index=current.device_index, device_type=current.device_type
-    )
+    return Stream(stream_id=0, device_index=current.device_index, device_type=current.device_type)

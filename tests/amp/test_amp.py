@@ -6,7 +6,7 @@ def test_autocast_defaults_to_bf16_and_follows_the_lists():
     a, b = torch.randn(4, 4, device="neuron"), torch.randn(4, 4, device="neuron")
     with torch.autocast("neuron"):
         assert (a @ b).dtype == torch.bfloat16
-        assert torch.exp((a @ b)).dtype == torch.float32
+        assert torch.exp(a @ b).dtype == torch.float32
         assert torch.nn.functional.softmax(a @ b, -1).dtype == torch.float32
     with torch.autocast("neuron", dtype=torch.float16):
         assert (a @ b).dtype == torch.float16

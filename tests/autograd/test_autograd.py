@@ -19,8 +19,11 @@ def test_attention_and_its_gradients(causal, dtype):
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal) * 2
 
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}
-    assert_same(gradients(function, *(both(t)[0] for t in (q, k, v))), gradients(function, q, k, v),
-                **tolerance)
+    assert_same(
+        gradients(function, *(both(t)[0] for t in (q, k, v))),
+        gradients(function, q, k, v),
+        **tolerance,
+    )
 
 
 def test_attention_with_a_mask_and_a_row_without_keys():
@@ -28,23 +31,29 @@ def test_attention_with_a_mask_and_a_row_without_keys():
     mask = torch.ones(4, 4, dtype=torch.bool).tril()
     mask[2] = False
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    actual = F.scaled_dot_product_attention(*(both(t)[0] for t in (q, k, v)), attn_mask=both(mask)[0])
+    actual = F.scaled_dot_product_attention(
+        *(both(t)[0] for t in (q, k, v)), attn_mask=both(mask)[0]
+    )
     assert_same(actual, expected)
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: F.layer_norm(x, x.shape[-1:]).sin(),
-    lambda x: F.group_norm(x[None], 2).sin(),
-    lambda x: x.softmax(-1).log(),
-    lambda x: F.embedding(torch.tensor([[0, 2, 2]], device=x.device), x).cos(),
-    lambda x: x[torch.tensor([1, 1, 0], device=x.device)].sin(),
-    lambda x: x.cumsum(0) * x,
-    lambda x: torch.cat([x, x.t()[: x.shape[0], :4]], 1).exp(),
-    lambda x: x.std(0) + x.prod(0),
-    lambda x: F.conv1d(x[None], torch.ones(2, 4, 3, device=x.device)).sin(),
-    lambda x: F.max_pool1d(x[None], 2),
-    lambda x: torch.linalg.norm(x, dim=1),
-], ids=range(11))
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.layer_norm(x, x.shape[-1:]).sin(),
+        lambda x: F.group_norm(x[None], 2).sin(),
+        lambda x: x.softmax(-1).log(),
+        lambda x: F.embedding(torch.tensor([[0, 2, 2]], device=x.device), x).cos(),
+        lambda x: x[torch.tensor([1, 1, 0], device=x.device)].sin(),
+        lambda x: x.cumsum(0) * x,
+        lambda x: torch.cat([x, x.t()[: x.shape[0], :4]], 1).exp(),
+        lambda x: x.std(0) + x.prod(0),
+        lambda x: F.conv1d(x[None], torch.ones(2, 4, 3, device=x.device)).sin(),
+        lambda x: F.max_pool1d(x[None], 2),
+        lambda x: torch.linalg.norm(x, dim=1),
+    ],
+    ids=range(11),
+)
 def test_gradients(function):
     moved, host = both(torch.randn(4, 6) + 0.1)
     assert_same(gradients(function, moved), gradients(function, host), rtol=1e-4, atol=1e-5)

@@ -17,13 +17,18 @@ def test_autoload_gives_the_device_without_an_import():
 
 def test_autoload_can_be_switched_off():
     code = "import torch; assert not hasattr(torch, 'neuron')"
-    subprocess.run([sys.executable, "-c", code], check=True,
-                   env={**__import__("os").environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        env={**__import__("os").environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    )
 
 
 def test_importing_the_package_first_works():
-    subprocess.run([sys.executable, "-c", "import torch_neuronx, torch; torch.ones(1, device='neuron')"],
-                   check=True)
+    subprocess.run(
+        [sys.executable, "-c", "import torch_neuronx, torch; torch.ones(1, device='neuron')"],
+        check=True,
+    )
 
 
 def test_interpreter_exits_cleanly_with_live_tensors():
@@ -112,7 +117,8 @@ def test_mixed_devices_name_the_argument():
 def test_malformed_environment_is_named():
     done = subprocess.run(
         [sys.executable, "-c", "import torch; torch.ones(1, device='neuron')"],
-        capture_output=True, text=True,
+        capture_output=True,
+        text=True,
         env={**__import__("os").environ, "TORCH_NEURONX_TARGET": "gpu"},
     )
     assert done.returncode != 0

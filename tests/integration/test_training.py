@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
-from train_gpt import GPT  # noqa: E402
+from train_gpt import GPT
 
 
 def losses(device, steps, compiled=False, autocast=False, optimizer=torch.optim.AdamW, **options):
@@ -40,11 +40,14 @@ def test_gpt_in_f32(compiled):
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_gpt_in_bf16_autocast(compiled):
-    torch.testing.assert_close(losses("neuron", 20, compiled, True), losses("cpu", 20, False, True),
-                               rtol=3e-2, atol=0)
+    torch.testing.assert_close(
+        losses("neuron", 20, compiled, True), losses("cpu", 20, False, True), rtol=3e-2, atol=0
+    )
 
 
-@pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}, {"foreach": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"foreach": True}, {"fused": True}, {"foreach": False}], ids=str
+)
 def test_no_kernel_and_no_program_after_step_three(options):
     import torch_neuronx
 
@@ -54,8 +57,9 @@ def test_no_kernel_and_no_program_after_step_three(options):
     counts = []
     for step in range(8):
         optimizer.param_groups[0]["lr"] = 1e-3 * 0.9**step
-        loss = F.cross_entropy(model(torch.randn(4, 8, device="neuron")),
-                               torch.randint(2, (4,), device="neuron"))
+        loss = F.cross_entropy(
+            model(torch.randn(4, 8, device="neuron")), torch.randint(2, (4,), device="neuron")
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -67,14 +71,19 @@ def test_no_kernel_and_no_program_after_step_three(options):
 def test_lstm_language_model():
     def run(device):
         torch.manual_seed(0)
-        embed, lstm, head = nn.Embedding(20, 16), nn.LSTM(16, 32, 2, batch_first=True), nn.Linear(32, 20)
+        embed, lstm, head = (
+            nn.Embedding(20, 16),
+            nn.LSTM(16, 32, 2, batch_first=True),
+            nn.Linear(32, 20),
+        )
         model = nn.ModuleList([embed, lstm, head]).to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
         ids = torch.randint(20, (3, 12), generator=torch.Generator().manual_seed(3)).to(device)
         out = []
         for _ in range(5):
-            loss = F.cross_entropy(head(lstm(embed(ids[:, :-1]))[0]).flatten(0, 1),
-                                   ids[:, 1:].flatten())
+            loss = F.cross_entropy(
+                head(lstm(embed(ids[:, :-1]))[0]).flatten(0, 1), ids[:, 1:].flatten()
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -88,9 +97,17 @@ def test_lstm_language_model():
 def test_convolutional_network(memory_format):
     def run(device):
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
-                              nn.Conv2d(8, 16, 3, stride=2), nn.GroupNorm(4, 16), nn.AdaptiveAvgPool2d(1),
-                              nn.Flatten(), nn.Linear(16, 4)).to(device, memory_format=memory_format)
+        model = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, stride=2),
+            nn.GroupNorm(4, 16),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(16, 4),
+        ).to(device, memory_format=memory_format)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         x = torch.randn(4, 3, 16, 16).to(device, memory_format=memory_format)
         y = torch.tensor([0, 1, 2, 3]).to(device)
@@ -101,6 +118,6 @@ def test_convolutional_network(memory_format):
             loss.backward()
             optimizer.step()
             out.append(loss.item())
-        return torch.tensor(out + [model[1].running_mean.sum().item()])
+        return torch.tensor([*out, model[1].running_mean.sum().item()])
 
     torch.testing.assert_close(run("neuron"), run("cpu"), rtol=1e-3, atol=1e-4)

@@ -8,21 +8,44 @@ from torch.utils._pytree import tree_map_only
 
 # Entry -> why it is not compared here. This is the public list of gaps.
 SKIPPED = {
-    "empty": "uninitialised", "empty_like": "uninitialised", "empty_strided": "uninitialised",
-    "new_empty": "uninitialised", "new_empty_strided": "uninitialised", "empty_permuted": "uninitialised",
-    "normal": "random", "bernoulli": "random", "multinomial": "random", "rand_like": "random",
-    "randn": "random", "randn_like": "random", "randint": "random", "randint_like": "random",
-    "uniform": "random", "cauchy": "random", "exponential": "random", "geometric": "random",
-    "log_normal": "random", "nn.functional.dropout": "random", "nn.functional.dropout2d": "random",
-    "nn.functional.dropout3d": "random", "nn.functional.alpha_dropout": "random",
-    "nn.functional.feature_alpha_dropout": "random", "nn.functional.rrelu": "random",
-    "nn.functional.fractional_max_pool2d": "random", "nn.functional.fractional_max_pool3d": "random",
-    "normal.in_place": "random", "svd_lowrank": "random", "pca_lowrank": "random",
+    "empty": "uninitialised",
+    "empty_like": "uninitialised",
+    "empty_strided": "uninitialised",
+    "new_empty": "uninitialised",
+    "new_empty_strided": "uninitialised",
+    "empty_permuted": "uninitialised",
+    "normal": "random",
+    "bernoulli": "random",
+    "multinomial": "random",
+    "rand_like": "random",
+    "randn": "random",
+    "randn_like": "random",
+    "randint": "random",
+    "randint_like": "random",
+    "uniform": "random",
+    "cauchy": "random",
+    "exponential": "random",
+    "geometric": "random",
+    "log_normal": "random",
+    "nn.functional.dropout": "random",
+    "nn.functional.dropout2d": "random",
+    "nn.functional.dropout3d": "random",
+    "nn.functional.alpha_dropout": "random",
+    "nn.functional.feature_alpha_dropout": "random",
+    "nn.functional.rrelu": "random",
+    "nn.functional.fractional_max_pool2d": "random",
+    "nn.functional.fractional_max_pool3d": "random",
+    "normal.in_place": "random",
+    "svd_lowrank": "random",
+    "pca_lowrank": "random",
     "nn.functional.scaled_dot_product_attention": "its samples draw dropout; see test_attention",
     "nn.functional.multi_head_attention_forward": "its samples draw dropout",
-    "as_strided": "samples alias their own storage", "as_strided_scatter": "see test_views",
-    "_segment_reduce": "index tensors are host data", "to_sparse": "no sparse tensors",
-    "sparse.mm": "no sparse tensors", "sparse.sampled_addmm": "no sparse tensors",
+    "as_strided": "samples alias their own storage",
+    "as_strided_scatter": "see test_views",
+    "_segment_reduce": "index tensors are host data",
+    "to_sparse": "no sparse tensors",
+    "sparse.mm": "no sparse tensors",
+    "sparse.sampled_addmm": "no sparse tensors",
     "tensor_split": "its sections must be on the CPU, on every device",
     "chalf": "the device has no complex32",
     "torch.ops.aten._flash_attention_forward": "CUDA only",
@@ -69,13 +92,15 @@ def agree(op, dtype, count):
     for sample in samples(op, dtype, count):
         # The device works on copies made first: some entries change their inputs.
         moved = torch.testing._internal.common_methods_invocations.SampleInput(
-            to_device(sample.input), args=tuple(to_device(a) for a in sample.args),
-            kwargs={k: to_device(v) for k, v in sample.kwargs.items()})
+            to_device(sample.input),
+            args=tuple(to_device(a) for a in sample.args),
+            kwargs={k: to_device(v) for k, v in sample.kwargs.items()},
+        )
         if "device" in moved.kwargs:
             moved.kwargs["device"] = DEVICE
         try:
             expected = op(sample.input, *sample.args, **sample.kwargs)
-        except Exception:  # noqa: BLE001 - not a sample the CPU can run
+        except Exception:
             continue
         actual = op(moved.input, *moved.args, **moved.kwargs)
         if op.name.startswith(NOT_UNIQUE):

@@ -3,9 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import DEVICE, assert_same, both
-
 import torch_neuronx
+from conftest import DEVICE, assert_same, both
 
 aten = torch.ops.aten
 
@@ -36,7 +35,10 @@ def test_strided_copies_read_the_storage():
     base = torch.arange(18)
     host = base.as_strided((3, 3), (6, 2), 1)
     device = base.to(DEVICE).as_strided((3, 3), (6, 2), 1)
-    assert_same(torch.as_strided_copy(device, (2, 2), (1, 2), 0), torch.as_strided_copy(host, (2, 2), (1, 2), 0))
+    assert_same(
+        torch.as_strided_copy(device, (2, 2), (1, 2), 0),
+        torch.as_strided_copy(host, (2, 2), (1, 2), 0),
+    )
     source = torch.full((2, 2), -1)
     assert_same(
         torch.as_strided_scatter(device, source.to(DEVICE), (2, 2), (1, 2), 1),
@@ -55,14 +57,24 @@ NO_META = {
     ),
     "logcumsumexp": lambda d: aten.logcumsumexp(torch.linspace(-1, 2, 12).reshape(3, 4).to(d), 1),
     "multi_margin_backward": lambda d: aten.multi_margin_loss_backward(
-        torch.ones((), device=d), torch.linspace(-1, 2, 12).reshape(3, 4).to(d),
-        torch.tensor([0, 3, 1], device=d), 1, 1, None, 1
+        torch.ones((), device=d),
+        torch.linspace(-1, 2, 12).reshape(3, 4).to(d),
+        torch.tensor([0, 3, 1], device=d),
+        1,
+        1,
+        None,
+        1,
     ),
     "dirichlet_grad": lambda d: aten._dirichlet_grad(
-        torch.full((2, 3), 0.4, device=d), torch.full((2, 3), 1.5, device=d), torch.full((2, 3), 4.5, device=d)
+        torch.full((2, 3), 0.4, device=d),
+        torch.full((2, 3), 1.5, device=d),
+        torch.full((2, 3), 4.5, device=d),
     ),
     "batch_norm": lambda d: aten._batch_norm_with_update(
-        torch.linspace(-1, 2, 24).reshape(2, 3, 4).to(d), *[torch.ones(3, device=d) for _ in range(4)], 0.1, 1e-5
+        torch.linspace(-1, 2, 24).reshape(2, 3, 4).to(d),
+        *[torch.ones(3, device=d) for _ in range(4)],
+        0.1,
+        1e-5,
     ),
 }
 
@@ -78,7 +90,10 @@ def test_ops_without_a_meta_kernel_run_on_the_device(name):
 @pytest.mark.parametrize("cell", ["gru_cell", "lstm_cell"])
 def test_recurrent_cells_and_their_gradients(cell):
     gates = 3 if cell == "gru_cell" else 4
-    numbers = [torch.randn(*size) for size in [(2, 4), (2, 5), (gates * 5, 4), (gates * 5, 5), (gates * 5,), (gates * 5,)]]
+    numbers = [
+        torch.randn(*size)
+        for size in [(2, 4), (2, 5), (gates * 5, 4), (gates * 5, 5), (gates * 5,), (gates * 5,)]
+    ]
     results = []
     for device in (DEVICE, "cpu"):
         x, h, *rest = [t.detach().to(device).requires_grad_() for t in numbers]
@@ -92,19 +107,33 @@ def test_recurrent_cells_and_their_gradients(cell):
 REFUSED = {
     "bucketize": (lambda t: torch.bucketize(t, t), "boundaries tensor must be 1 dimension"),
     "kthvalue": (
-        lambda t: torch.kthvalue(t[0], 2, out=(t[0], torch.empty((), dtype=torch.long, device=t.device))),
+        lambda t: torch.kthvalue(
+            t[0], 2, out=(t[0], torch.empty((), dtype=torch.long, device=t.device))
+        ),
         "unsupported operation",
     ),
     "logcumsumexp": (lambda t: torch.logcumsumexp(t, 3), "Dimension out of range"),
     "roll": (lambda t: torch.roll(t, 0, 2), "out of range"),
     "masked_fill": (lambda t: t.masked_fill(t > 0, 1j), "without overflow"),
-    "masked_scatter": (lambda t: t.masked_scatter(t.to(torch.uint8), t), "only supports boolean masks"),
-    "masked_select": (lambda t: torch.masked_select(t[0], t[0] > 0, out=t[0]), "unsupported operation"),
+    "masked_scatter": (
+        lambda t: t.masked_scatter(t.to(torch.uint8), t),
+        "only supports boolean masks",
+    ),
+    "masked_select": (
+        lambda t: torch.masked_select(t[0], t[0] > 0, out=t[0]),
+        "unsupported operation",
+    ),
     "gelu": (lambda t: F.gelu(t, approximate="asdf"), "approximate argument must be either"),
     "huber_loss": (lambda t: F.huber_loss(t, t, delta=-1.0), "non-positive values for delta"),
-    "take": (lambda t: torch.take(t, torch.zeros(3, 3, dtype=torch.long, device=t.device), out=t), "unsupported operation"),
+    "take": (
+        lambda t: torch.take(t, torch.zeros(3, 3, dtype=torch.long, device=t.device), out=t),
+        "unsupported operation",
+    ),
     "multinomial": (lambda t: torch.multinomial(t.abs(), 0), "cannot sample n_sample <= 0 samples"),
-    "conv_padding": (lambda t: F.conv2d(t[None, None], t[None, None], padding=-1), "negative padding is not supported"),
+    "conv_padding": (
+        lambda t: F.conv2d(t[None, None], t[None, None], padding=-1),
+        "negative padding is not supported",
+    ),
     "conv_channels": (
         lambda t: F.conv1d(t[None], t[None][:, :2]),
         r"Given groups=1, weight of size \[1, 2, 3\], expected input\[1, 3, 3\] to have 2 channels",
@@ -124,7 +153,9 @@ def test_pairs_of_halves_are_stored_and_moved():
     host = torch.complex(torch.randn(3, 4), torch.randn(3, 4)).to(torch.complex32)
     device = host.to(DEVICE)
     assert torch.equal(torch.view_as_real(device.cpu()), torch.view_as_real(host))
-    assert torch.equal(torch.view_as_real(device.t().contiguous().cpu()), torch.view_as_real(host.t()))
+    assert torch.equal(
+        torch.view_as_real(device.t().contiguous().cpu()), torch.view_as_real(host.t())
+    )
     assert_same(device.to(torch.complex64), host.to(torch.complex64))
     wide = torch.empty(3, 8, dtype=torch.complex32, device=DEVICE)[:, ::2]
     wide.copy_(host)

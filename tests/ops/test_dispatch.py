@@ -4,7 +4,6 @@ import warnings
 
 import pytest
 import torch
-
 import torch_neuronx
 from conftest import assert_same, both
 
@@ -60,7 +59,7 @@ def test_fallback_counts_warns_once_and_can_be_refused():
     assert torch_neuronx.get_fallback_ops()["aten::unique_dim"] == 2
     torch_neuronx.set_fallback_allowed(False)
     try:
-        with pytest.raises(NotImplementedError, match="aten::unique_dim.*CPU fallback is off"):
+        with pytest.raises(NotImplementedError, match=r"aten::unique_dim.*CPU fallback is off"):
             torch.unique(x, dim=0)
     finally:
         torch_neuronx.set_fallback_allowed(True)

@@ -8,13 +8,27 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-
 from conftest import DEVICE, assert_same
 
 SIZES = [
-    (1, 1, 1), (1, 37, 65), (1, 300, 70), (2, 33, 31), (3, 129, 17), (4, 320, 100), (5, 64, 9),
-    (8, 200, 130), (70, 65, 1), (600, 9, 2), (9, 16, 9), (12, 32, 32), (25, 400, 65),
-    (100, 3, 250), (250, 450, 140), (9, 0, 9), (0, 4, 4), (4, 8, 0),
+    (1, 1, 1),
+    (1, 37, 65),
+    (1, 300, 70),
+    (2, 33, 31),
+    (3, 129, 17),
+    (4, 320, 100),
+    (5, 64, 9),
+    (8, 200, 130),
+    (70, 65, 1),
+    (600, 9, 2),
+    (9, 16, 9),
+    (12, 32, 32),
+    (25, 400, 65),
+    (100, 3, 250),
+    (250, 450, 140),
+    (9, 0, 9),
+    (0, 4, 4),
+    (4, 8, 0),
 ]
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
@@ -74,8 +88,13 @@ def test_results_of_other_strides(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_batches(dtype):
-    for batch, m, k, n in ((64, 4, 4, 4), (7, 9, 8, 33), (3, 1, 64, 40), (24, 65, 32, 64),
-                           (2, 150, 260, 70)):
+    for batch, m, k, n in (
+        (64, 4, 4, 4),
+        (7, 9, 8, 33),
+        (3, 1, 64, 40),
+        (24, 65, 32, 64),
+        (2, 150, 260, 70),
+    ):
         a, b = torch.randn(batch, m, k).to(dtype), torch.randn(batch, k, n).to(dtype)
         result = torch.bmm(a.to(DEVICE), b.to(DEVICE)).cpu()
         for i in range(batch):
@@ -137,7 +156,10 @@ print(digest.hexdigest())
 def test_threads_do_not_change_a_bit():
     digests = {
         subprocess.run(
-            [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True,
+            [sys.executable, "-c", PROGRAM],
+            capture_output=True,
+            text=True,
+            check=True,
             env={**os.environ, "TORCH_NEURONX_NUM_THREADS": threads},
         ).stdout.split()[-1]
         for threads in ("1", "2", "5")

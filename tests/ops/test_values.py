@@ -4,22 +4,88 @@ import pytest
 import torch
 from conftest import assert_same, both
 
-SPECIAL = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0, -1.0, 0.5, 88.8, -104.0,
-                        1e-40, 3e38, -3e38, 2.0])
-UNARY = ["abs", "neg", "sign", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt",
-         "reciprocal", "floor", "ceil", "trunc", "round", "sin", "cos", "tanh", "sigmoid", "erf", "relu",
-         "isnan", "isinf", "isfinite", "atan", "asinh", "square", "nan_to_num", "signbit"]
+SPECIAL = torch.tensor(
+    [
+        float("nan"),
+        float("inf"),
+        -float("inf"),
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        88.8,
+        -104.0,
+        1e-40,
+        3e38,
+        -3e38,
+        2.0,
+    ]
+)
+UNARY = [
+    "abs",
+    "neg",
+    "sign",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "relu",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "atan",
+    "asinh",
+    "square",
+    "nan_to_num",
+    "signbit",
+]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
+)
 @pytest.mark.parametrize("name", UNARY)
 def test_special_values_of_unary_functions(name, dtype):
     moved, host = both(SPECIAL.to(dtype))
     assert_same(getattr(torch, name)(moved), getattr(torch, name)(host))
 
 
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "minimum", "fmax", "fmin", "pow",
-                                  "fmod", "remainder", "atan2", "eq", "lt", "ge", "copysign"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "pow",
+        "fmod",
+        "remainder",
+        "atan2",
+        "eq",
+        "lt",
+        "ge",
+        "copysign",
+    ],
+)
 def test_special_values_of_binary_functions(name):
     left, right = torch.meshgrid(SPECIAL, SPECIAL, indexing="ij")
     function = getattr(torch, name)
@@ -29,12 +95,24 @@ def test_special_values_of_binary_functions(name):
 def test_reductions_propagate_nan_and_count_empties():
     x = torch.tensor([[1.0, float("nan"), 3.0], [2.0, 5.0, 4.0]])
     moved, host = both(x)
-    for function in (lambda t: t.max(1), lambda t: t.argmin(1), lambda t: t.amin(0), torch.sum,
-                     lambda t: t.softmax(1), lambda t: t.max()):
+    for function in (
+        lambda t: t.max(1),
+        lambda t: t.argmin(1),
+        lambda t: t.amin(0),
+        torch.sum,
+        lambda t: t.softmax(1),
+        lambda t: t.max(),
+    ):
         assert_same(function(moved), function(host))
     empty = torch.empty(0, 3)
-    for function in (torch.sum, torch.prod, torch.mean, lambda t: t.sum(0), lambda t: t.all(),
-                     lambda t: t.any(1)):
+    for function in (
+        torch.sum,
+        torch.prod,
+        torch.mean,
+        lambda t: t.sum(0),
+        lambda t: t.all(),
+        lambda t: t.any(1),
+    ):
         assert_same(function(both(empty)[0]), function(empty))
 
 
@@ -47,8 +125,15 @@ def test_bf16_rows_are_summed_in_f32():
 def test_integers_are_exact_and_wrap():
     x = torch.tensor([2**53 + 1, -(2**62), 7, -7])
     y = torch.tensor([3, 5, -2, 2])
-    for function in (torch.add, torch.mul, torch.sub, lambda a, b: torch.div(a, b, rounding_mode="floor"),
-                     lambda a, b: torch.div(a, b, rounding_mode="trunc"), torch.remainder, torch.fmod):
+    for function in (
+        torch.add,
+        torch.mul,
+        torch.sub,
+        lambda a, b: torch.div(a, b, rounding_mode="floor"),
+        lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        torch.remainder,
+        torch.fmod,
+    ):
         assert_same(function(both(x)[0], both(y)[0]), function(x, y))
     assert (both(x)[0] + 2**53 + 1).tolist() == (x + 2**53 + 1).tolist()
     small = torch.tensor([250, 3], dtype=torch.uint8)
@@ -71,8 +156,10 @@ def test_scalars_are_run_time_inputs():
 def test_beta_zero_hides_nan():
     bad = torch.full((2, 2), float("nan"))
     a = torch.randn(2, 3)
-    assert_same(torch.addmm(both(bad)[0], both(a)[0], both(a)[0].t(), beta=0),
-                torch.addmm(bad, a, a.t(), beta=0))
+    assert_same(
+        torch.addmm(both(bad)[0], both(a)[0], both(a)[0].t(), beta=0),
+        torch.addmm(bad, a, a.t(), beta=0),
+    )
 
 
 def test_host_scalar_tensors_are_read_when_called():
@@ -118,16 +205,23 @@ def test_index_out_of_range_is_an_error_and_the_device_goes_on():
     assert (x + 1).sum().item() == 4
 
 
-@pytest.mark.parametrize("call, kind", [
-    (lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d), RuntimeError),
-    (lambda d: torch.ones(2, device=d).softmax(3), IndexError),
-    (lambda d: torch.ones(2, device=d) & torch.ones(2, device=d), RuntimeError),
-    (lambda d: torch.arange(3, device=d) ** -1, RuntimeError),
-    (lambda d: torch.ones(2, 2, device=d) + torch.ones(3, device=d), RuntimeError),
-    (lambda d: torch.cat([torch.ones(2, 2, device=d), torch.ones(3, 3, device=d)]), RuntimeError),
-    (lambda d: torch.ones(2, device=d).add_(torch.ones(2, 2, device=d)), RuntimeError),
-    (lambda d: torch.ones(3, dtype=torch.long, device=d).mean(), RuntimeError),
-], ids=range(8))
+@pytest.mark.parametrize(
+    "call, kind",
+    [
+        (lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d), RuntimeError),
+        (lambda d: torch.ones(2, device=d).softmax(3), IndexError),
+        (lambda d: torch.ones(2, device=d) & torch.ones(2, device=d), RuntimeError),
+        (lambda d: torch.arange(3, device=d) ** -1, RuntimeError),
+        (lambda d: torch.ones(2, 2, device=d) + torch.ones(3, device=d), RuntimeError),
+        (
+            lambda d: torch.cat([torch.ones(2, 2, device=d), torch.ones(3, 3, device=d)]),
+            RuntimeError,
+        ),
+        (lambda d: torch.ones(2, device=d).add_(torch.ones(2, 2, device=d)), RuntimeError),
+        (lambda d: torch.ones(3, dtype=torch.long, device=d).mean(), RuntimeError),
+    ],
+    ids=range(8),
+)
 def test_errors_are_the_cpus(call, kind):
     with pytest.raises(kind) as host:
         call("cpu")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 @st.composite
 def laid_out_tensors(draw, dtype=torch.float32):
-    """A random view: permuted, sliced with steps, expanded, with an offset; possibly empty or 0-dim."""
+    """A view: permuted, sliced with steps, expanded, with an offset, maybe empty or 0-dim."""
     rank = draw(st.integers(0, 4))
     sizes = [draw(st.integers(0 if draw(st.booleans()) else 1, 5)) for _ in range(rank)]
     steps = [draw(st.integers(1, 3)) for _ in range(rank)]
@@ -74,8 +74,18 @@ def test_in_place_writes_reach_the_base_and_nothing_else(x, data):
     assert_same(moved, host)
 
 
-DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
-          torch.bfloat16, torch.float32, torch.float64]
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+]
 
 
 @pytest.mark.parametrize("source", DTYPES, ids=str)

@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def find_program():
-    folders = [os.environ.get("NEURON_BUILD_DIR")] + sorted(ROOT.glob("build*"))
+    folders = [os.environ.get("NEURON_BUILD_DIR"), *sorted(ROOT.glob("build*"))]
     for folder in filter(None, folders):
         program = pathlib.Path(folder) / "neuron" / "hlo" / "hlo_print_samples"
         if program.exists():

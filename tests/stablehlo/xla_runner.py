@@ -95,5 +95,7 @@ def difference(got, want, rtol, atol):
     if good.all():
         return None
     where = tuple(int(i) for i in np.argwhere(~good)[0])
-    return f"{math.prod(good.shape) - int(good.sum())} elements differ, first at {where}: " \
+    return (
+        f"{math.prod(good.shape) - int(good.sum())} elements differ, first at {where}: "
         f"{got[where]} instead of {want[where]}"
+    )

@@ -27,7 +27,10 @@ def test_stream_context_restores_the_previous_stream():
 
 
 def test_timed_events_measure_and_untimed_refuse():
-    start, end = torch.Event("neuron", enable_timing=True), torch.Event("neuron", enable_timing=True)
+    start, end = (
+        torch.Event("neuron", enable_timing=True),
+        torch.Event("neuron", enable_timing=True),
+    )
     x = torch.randn(300, 300, device="neuron")
     start.record()
     for _ in range(5):
@@ -81,5 +84,9 @@ else:
 torch.neuron.synchronize()
 assert torch.ones(2, device="neuron").sum().item() == 2
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120,
-                   env={**os.environ, "TORCH_NEURONX_EXECUTOR": mode})
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        timeout=120,
+        env={**os.environ, "TORCH_NEURONX_EXECUTOR": mode},
+    )

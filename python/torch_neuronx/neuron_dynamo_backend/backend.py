@@ -47,7 +47,7 @@ def neuron_backend(gm, example_inputs, *, mode=None, options=None, **kwargs):
     unknown = set(options) - _known_options
     if unknown:
         raise ValueError(
-            f"neuron: unknown torch.compile options {sorted(unknown)}; known: {sorted(_known_options)}"
+            f"unknown torch.compile options {sorted(unknown)}; known: {sorted(_known_options)}"
         )
     if mode not in (None, "default"):
         log.info("neuron: torch.compile mode %r means the default mode here", mode)

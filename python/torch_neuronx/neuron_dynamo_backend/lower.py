@@ -16,7 +16,7 @@ from torch_neuronx.neuron_dynamo_backend.decompositions import op_name
 aten = torch.ops.aten
 
 
-class _Unsupported(Exception):
+class _UnsupportedError(Exception):
     """A node that the device cannot lower, with the reason."""
 
     def __init__(self, node, reason):
@@ -36,7 +36,7 @@ def lower_graph(gm: torch.fx.GraphModule, example_inputs, *, name: str):
             try:
                 runner.specialised(runner.traced_key())
                 return _boxed(runner)
-            except _Unsupported as failure:
+            except _UnsupportedError as failure:
                 refused.add(failure.node.name)
                 continue
         if not any(_Support(refused).is_node_supported(None, n) for n in gm.graph.nodes):
@@ -339,7 +339,7 @@ class _Lowering:
         try:
             values = self.graph.call(op_name(node.target), arguments, results)
         except NotImplementedError as failure:
-            raise _Unsupported(node, failure) from failure
+            raise _UnsupportedError(node, failure) from failure
         self.values[node] = values if many else values[0]
 
     def outputs(self):
