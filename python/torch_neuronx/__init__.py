@@ -22,11 +22,11 @@ def _autoload() -> None:
 
 # Importing torch runs its own autoload, which finds the function above; the order matters for
 # programs that import this package first.
-import torch as _torch  # noqa: E402, F401
+import torch as _torch
 
 _autoload()
 
-from torch_neuronx.memory import (  # noqa: E402
+from torch_neuronx.memory import (
     empty_cache,
     max_memory_allocated,
     max_memory_reserved,
@@ -38,7 +38,7 @@ from torch_neuronx.memory import (  # noqa: E402
     reset_accumulated_memory_stats,
     reset_peak_memory_stats,
 )
-from torch_neuronx.neuron import (  # noqa: E402
+from torch_neuronx.neuron import (
     current_device,
     device,
     device_count,
@@ -46,14 +46,14 @@ from torch_neuronx.neuron import (  # noqa: E402
     set_device,
     synchronize,
 )
-from torch_neuronx.neuron import (  # noqa: E402
+from torch_neuronx.neuron import (
     is_initialized as is_neuron_runtime_initialized,
 )
-from torch_neuronx.neuron_dynamo_backend.metrics import (  # noqa: E402
+from torch_neuronx.neuron_dynamo_backend.metrics import (
     get_dynamo_metrics,
     reset_dynamo_metrics,
 )
-from torch_neuronx.ops import (  # noqa: E402
+from torch_neuronx.ops import (
     clear_op_tracking,
     get_executed_ops,
     get_fallback_ops,
@@ -61,7 +61,7 @@ from torch_neuronx.ops import (  # noqa: E402
     reset_op_stats,
     set_fallback_allowed,
 )
-from torch_neuronx.streams import (  # noqa: E402
+from torch_neuronx.streams import (
     Event,
     Stream,
     StreamContext,

@@ -2,10 +2,28 @@
 
 import torch
 
-from torch_neuronx import _C
+from torch_neuronx import _C, amp
 from torch_neuronx import _utils as _utils
 from torch_neuronx import memory as memory
 from torch_neuronx._utils import device_index as _device_index
+from torch_neuronx.memory import (
+    empty_cache,
+    empty_host_cache,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
 from torch_neuronx.neuron_dynamo_backend.metrics import (
     get_dynamo_metrics as get_dynamo_metrics,
 )
@@ -22,6 +40,27 @@ from torch_neuronx.ops import (
     get_fallback_ops as get_fallback_ops,
 )
 from torch_neuronx.random import _get_generator as _get_generator
+from torch_neuronx.random import (
+    default_generators,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from torch_neuronx.streams import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
 
 OutOfMemoryError = torch.OutOfMemoryError
 AcceleratorError = torch.AcceleratorError
