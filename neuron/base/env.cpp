@@ -35,6 +35,8 @@ enum Id : size_t {
   kHbmLimit,
   kRootCommId,
   kLogLevel,
+  kDump,
+  kDumpData,
   kSimCores,
   kSimFaults,
   kCount,
@@ -83,6 +85,10 @@ constexpr std::array<Variable, kCount> kTable = {{
      "Where rank 0 waits for the others when collectives start."},
     {"TORCH_NEURONX_LOG_LEVEL", "choice", "warning", "error, warning, info, debug",
      "How much is written to standard error."},
+    {"TORCH_NEURONX_DUMP", "path", "", "path of a directory",
+     "Every program that is built is written there as StableHLO text, for a look or another tool."},
+    {"TORCH_NEURONX_DUMP_DATA", "flag", "0", "0, 1",
+     "1 also writes the arguments and results of each program's first run (TORCH_NEURONX_DUMP)."},
     {"NEURON_SIM_CORES", "integer", "2", "1 to 1024",
      "Logical NeuronCores that the simulator shows if the NEURON_RT variables do not say."},
     {"NEURON_SIM_FAULTS", "string", "", "list of call:status[@n], e.g. nrt_load:RESOURCE@2",
@@ -296,6 +302,8 @@ Cached<std::string> g_root_comm_id(parse_root_comm_id);
 Cached<LogLevel> g_log_level([] {
   return static_cast<LogLevel>(parse_choice(kLogLevel, raw(kLogLevel)));
 });
+Cached<std::string> g_dump_dir([] { return std::string(raw(kDump)); });
+Cached<bool> g_dump_data([] { return parse_flag(kDumpData); });
 Cached<int> g_sim_cores([] { return static_cast<int>(parse_integer(kSimCores, 1, 1024)); });
 Cached<std::string> g_sim_faults([] { return std::string(raw(kSimFaults)); });
 
@@ -340,6 +348,8 @@ int logical_nc_config() { return g_lnc.get(); }
 uint64_t hbm_limit() { return g_hbm_limit.get(); }
 const std::string& root_comm_id() { return g_root_comm_id.get(); }
 LogLevel log_level() { return g_log_level.get(); }
+const std::string& dump_dir() { return g_dump_dir.get(); }
+bool dump_data() { return g_dump_data.get(); }
 int sim_cores() { return g_sim_cores.get(); }
 const std::string& sim_faults() { return g_sim_faults.get(); }
 

@@ -63,6 +63,10 @@ int logical_nc_config();
 /// Bytes of HBM per logical core, or 0 for the target's own.
 uint64_t hbm_limit();
 LogLevel log_level();
+/// Folder that built programs are written to, or empty.
+const std::string& dump_dir();
+/// Also the data of their first runs.
+bool dump_data();
 /// Faults that the simulator injects, e.g. "nrt_load:RESOURCE@2"; see nrtsim/faults.h.
 const std::string& sim_faults();
 /// Logical cores that the simulator shows when no other variable says so.

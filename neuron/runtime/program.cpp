@@ -79,7 +79,8 @@ Program::Program(int device, const hlo::Module& module, std::span<const std::byt
       neff_bytes_(neff.size()),
       parameter_count_(module.parameters().size()),
       scalar_count_(module.scalars().size()),
-      signature_(describe(module, device)) {
+      signature_(describe(module, device)),
+      dump_(ProgramDump::create(module)) {
   for (size_t i = 0; i < parameter_count_; ++i) {
     const hlo::Parameter& parameter = module.parameters()[i];
     ports_.push_back({"input" + std::to_string(i), buffer_bytes(parameter.type, parameter.strides)});
@@ -190,7 +191,7 @@ void Program::add_to_set(Frame& frame, size_t port, nrt_tensor_t* tensor) const 
 }
 
 NRT_STATUS Program::run(std::span<const Buffer> parameters, std::span<const ScalarSlot> scalars,
-                        std::span<const Buffer> results) const {
+                        std::span<const Buffer> results, const char* op) const {
   NEURON_ASSERT(parameters.size() == parameter_count_ && scalars.size() == scalar_count_ &&
                     parameters.size() + results.size() == ports_.size(),
                 "a program of ", parameter_count_, " parameters, ", scalar_count_, " scalars and ",
@@ -218,7 +219,26 @@ NRT_STATUS Program::run(std::span<const Buffer> parameters, std::span<const Scal
       frame->scalars.write(scalars.data(), 0, scalars.size_bytes());
     }
   }
+  if (dump_ != nullptr && dump_->claim_run()) [[unlikely]] {
+    return run_and_dump(*frame, parameters, scalars, results, op);
+  }
   return model_->try_execute(frame->inputs, frame->outputs);
+}
+
+NRT_STATUS Program::run_and_dump(const Frame& frame, std::span<const Buffer> parameters,
+                                 std::span<const ScalarSlot> scalars,
+                                 std::span<const Buffer> results, const char* op) const {
+  std::vector<size_t> bytes;
+  for (const Port& port : ports_) bytes.push_back(port.bytes);
+  const std::span<const size_t> all = bytes;
+  NEURON_CHECK(is_simulator_, kUnsupported,
+               "TORCH_NEURONX_DUMP_DATA reads device memory as host memory, which only the "
+               "simulator allows; unset it");
+  dump_->write_inputs(parameters, all.first(parameter_count_), scalars);
+  const NRT_STATUS status = model_->try_execute(frame.inputs, frame.outputs);
+  if (status == NRT_SUCCESS) dump_->write_outputs(results, all.subspan(parameter_count_));
+  dump_->write_op(op);
+  return status;
 }
 
 void Program::raise_failure(NRT_STATUS status, const char* op) const {
@@ -242,11 +262,11 @@ void Program::drop_cached_bindings() const noexcept {
 void run_program(const Program& program, std::span<const Buffer> parameters,
                  std::span<const ScalarSlot> scalars, std::span<const Buffer> results,
                  const char* op) {
-  NRT_STATUS status = program.run(parameters, scalars, results);
+  NRT_STATUS status = program.run(parameters, scalars, results, op);
   if (status == NRT_RESOURCE) {
     // The program could not get its scratch memory, so it has not started.
     empty_cache();
-    status = program.run(parameters, scalars, results);
+    status = program.run(parameters, scalars, results, op);
   }
   if (status != NRT_SUCCESS) program.raise_failure(status, op);
 }

@@ -9,6 +9,7 @@
 
 #include "neuron/hlo/module.h"
 #include "neuron/nrt/handles.h"
+#include "neuron/runtime/program_dump.h"
 #include "neuron/runtime/runtime.h"
 #include "neuron/runtime/spin_lock.h"
 
@@ -34,7 +35,7 @@ class Program {
   /// Runs once on this thread and returns the NRT's answer. Throws Error for operands that do not
   /// fit and when the NRT refuses to bind them.
   NRT_STATUS run(std::span<const Buffer> parameters, std::span<const ScalarSlot> scalars,
-                 std::span<const Buffer> results) const;
+                 std::span<const Buffer> results, const char* op) const;
   /// Throws the Error for a status of run(), naming `op`.
   [[noreturn]] void raise_failure(NRT_STATUS status, const char* op) const;
 
@@ -48,6 +49,9 @@ class Program {
   };
   struct Frame;
 
+  NRT_STATUS run_and_dump(const Frame& frame, std::span<const Buffer> parameters,
+                          std::span<const ScalarSlot> scalars, std::span<const Buffer> results,
+                          const char* op) const;
   Frame* acquire_frame() const;
   void return_frame(Frame* frame) const noexcept;
   Frame* make_frame() const;
@@ -61,6 +65,7 @@ class Program {
   size_t parameter_count_;
   size_t scalar_count_;
   std::string signature_;
+  std::unique_ptr<ProgramDump> dump_;  // Usually null.
   nrt::LoadedModel* model_ = nullptr;  // Owned.
 
   // An idle frame for the common case of one thread; the others wait in the list.
