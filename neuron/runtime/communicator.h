@@ -62,7 +62,7 @@ struct Piece {
 /// the ranks and what each asked for.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
-  DType dtype = DType::kF32;
+  DType dtype = DType::f32;
   Reduction reduction = Reduction::kSum;
   double factor = 1;  // Multiplies every input before a sum (c10d's PREMUL_SUM)
   int root = 0;
