@@ -19,10 +19,20 @@ MAY_USE = {
     "compiler/cpu": {"base", "hlo", "target", "neff", "compiler"},
     "nrt/conformance": {"base", "neff", "nrt", "hlo/ops.def"},
     "nrtsim": {"base", "target", "neff", "nrt/nrt.h", "nrt/status.def", "hlo/ops.def"},
-    "runtime": {"base", "hlo", "compiler", "nrt", "neff", "target", "nrtsim/library.h"},
+    "runtime": {
+        "base",
+        "hlo",
+        "compiler",
+        "nrt",
+        "neff",
+        "target",
+        "nrtsim/library.h",
+        "nrtsim/comm.h",
+    },
     "aten": {"base", "hlo", "lowering", "runtime", "neff", "nrtsim/library.h"},
+    "c10d": {"base", "runtime", "aten"},
     "dynamo": {"base", "hlo", "lowering", "runtime", "aten"},
-    "bindings": {"base", "hlo", "lowering", "runtime", "aten", "dynamo"},
+    "bindings": {"base", "hlo", "lowering", "runtime", "aten", "c10d", "dynamo"},
 }
 TORCH_LAYERS = {"aten", "c10d", "dynamo", "bindings"}
 TORCH = re.compile(r'#include\s*[<"](torch|ATen|c10|torchgen)/')

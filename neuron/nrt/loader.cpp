@@ -62,6 +62,7 @@ std::unique_ptr<const Api> resolve(void* library, const std::string& path) {
   find(library, "nrtsim_device_time_ns", api->nrtsim_device_time_ns, nullptr);
   find(library, "nrtsim_set_faults", api->nrtsim_set_faults, nullptr);
   find(library, "nrtsim_parallel_for", api->nrtsim_parallel_for, nullptr);
+  find(library, "nrtsim_comm", api->nrtsim_comm, nullptr);
   api->is_simulator = api->nrtsim_register_kernel != nullptr;
   // Generation 2 of the asynchronous calls has other parameters under the same names.
   if (dlsym(library, "nrta_error_tracker_create") != nullptr) {

@@ -8,6 +8,7 @@
 
 extern "C" {
 struct nrtsim_lib_kernel;
+struct nrtsim_comm_functions;
 }
 
 namespace neuron::nrt {
@@ -31,6 +32,7 @@ struct Api {
   NRT_STATUS (*nrtsim_set_faults)(const char* spec) = nullptr;
   void (*nrtsim_parallel_for)(void (*body)(void* user, int64_t begin, int64_t end), void* user,
                               int64_t count, int64_t grain) = nullptr;
+  const nrtsim_comm_functions* (*nrtsim_comm)() = nullptr;  // nrtsim/comm.h
 };
 
 /// The library that TORCH_NEURONX_NRT and TORCH_NEURONX_NRT_LIBRARY select, loaded at first use.

@@ -1,0 +1,589 @@
+#include "neuron/runtime/communicator.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <complex>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "neuron/base/error.h"
+#include "neuron/base/float_formats.h"
+#include "neuron/runtime/executor.h"
+
+extern char** environ;
+
+// Each rank is a process of its own: this program again, told by variables which scenario to play.
+namespace neuron::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+struct Rank {
+  int rank, size;
+  fs::path folder;
+  std::shared_ptr<Communicator> comm;
+
+  // Values through files, as a store would have them.
+  Rendezvous rendezvous(const std::string& group) const {
+    const fs::path base = folder / group;
+    return {[base, me = rank](const std::string& key, const std::vector<uint8_t>& value) {
+              const fs::path draft = base.string() + key + "." + std::to_string(me);
+              std::ofstream(draft, std::ios::binary)
+                  .write(reinterpret_cast<const char*>(value.data()),
+                         static_cast<std::streamsize>(value.size()));
+              fs::rename(draft, base.string() + key);
+            },
+            [base](const std::string& key) {
+              const fs::path path = base.string() + key;
+              for (int i = 0; i < 20000 && !fs::exists(path); ++i) usleep(1000);
+              std::ifstream file(path, std::ios::binary);
+              if (!file) raise(ErrorKind::kDevice, "no value for ", key);
+              return std::vector<uint8_t>(std::istreambuf_iterator<char>(file), {});
+            }};
+  }
+  std::shared_ptr<Communicator> join(const std::string& group, milliseconds timeout) const {
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.size = size;
+    options.group = group;
+    options.timeout = timeout;
+    return Communicator::create(rendezvous(group), options);
+  }
+  // Tells the parent, and other ranks.
+  void mark(const std::string& what) const { std::ofstream(folder / what) << "x"; }
+  void await(const std::string& what) const {
+    while (!fs::exists(folder / what)) usleep(1000);
+  }
+};
+
+using Scenario = void (*)(Rank&);
+std::map<std::string, Scenario>& scenarios() {
+  static std::map<std::string, Scenario> all;
+  return all;
+}
+#define SCENARIO(name)                                                     \
+  void name(Rank& r);                                                      \
+  const bool registered_##name = (scenarios().emplace(#name, name), true); \
+  void name([[maybe_unused]] Rank& r)
+
+// --- The parent's side
+// ----------------------------------------------------------------------------
+
+class Ranks {
+ public:
+  Ranks(const std::string& scenario, int size) : size_(size) {
+    char pattern[] = "/tmp/neuron-comm-test-XXXXXX";
+    folder_ = mkdtemp(pattern);
+    for (int rank = 0; rank < size; ++rank) {
+      std::vector<std::string> variables;
+      for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
+      variables.push_back("NEURON_TEST_SCENARIO=" + scenario);
+      variables.push_back("NEURON_TEST_RANK=" + std::to_string(rank));
+      variables.push_back("NEURON_TEST_SIZE=" + std::to_string(size));
+      variables.push_back("NEURON_TEST_FOLDER=" + folder_.string());
+      std::vector<char*> environment;
+      for (std::string& entry : variables) environment.push_back(entry.data());
+      environment.push_back(nullptr);
+      std::string arguments[] = {"rank", "--gtest_filter=Rank.Plays", "--gtest_brief=1"};
+      char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), nullptr};
+      posix_spawn_file_actions_t actions;
+      posix_spawn_file_actions_init(&actions);
+      posix_spawn_file_actions_addopen(&actions, 1, output(rank).c_str(),
+                                       O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      posix_spawn_file_actions_adddup2(&actions, 1, 2);
+      pid_t pid = 0;
+      EXPECT_EQ(posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv, environment.data()),
+                0);
+      posix_spawn_file_actions_destroy(&actions);
+      pids_.push_back(pid);
+    }
+  }
+  ~Ranks() {
+    for (pid_t pid : pids_) {
+      if (pid > 0) {
+        ::kill(pid, SIGKILL);
+        waitpid(pid, nullptr, 0);
+      }
+    }
+    fs::remove_all(folder_);
+  }
+  const fs::path& folder() const { return folder_; }
+  void kill(int rank) {
+    ::kill(pids_[static_cast<size_t>(rank)], SIGKILL);
+    waitpid(pids_[static_cast<size_t>(rank)], nullptr, 0);
+    pids_[static_cast<size_t>(rank)] = 0;
+  }
+  // Every living rank must end well.
+  void expect_success() {
+    for (int rank = 0; rank < size_; ++rank) {
+      pid_t& pid = pids_[static_cast<size_t>(rank)];
+      if (pid == 0) continue;
+      int status = -1;
+      waitpid(pid, &status, 0);
+      pid = 0;
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+          << "rank " << rank << " of " << size_ << " ended with " << status << "\n"
+          << text(rank);
+    }
+  }
+  std::string text(int rank) const {
+    std::ifstream file(output(rank));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+
+ private:
+  std::string output(int rank) const {
+    return (folder_ / ("output" + std::to_string(rank))).string();
+  }
+  const int size_;
+  fs::path folder_;
+  std::vector<pid_t> pids_;
+};
+
+void run(const std::string& scenario, int size) { Ranks(scenario, size).expect_success(); }
+
+TEST(Rank, Plays) {
+  const char* scenario = std::getenv("NEURON_TEST_SCENARIO");
+  if (scenario == nullptr) GTEST_SKIP() << "for the processes that the other tests start";
+  Rank rank;
+  rank.rank = std::atoi(std::getenv("NEURON_TEST_RANK"));
+  rank.size = std::atoi(std::getenv("NEURON_TEST_SIZE"));
+  rank.folder = std::getenv("NEURON_TEST_FOLDER");
+  scenarios().at(scenario)(rank);
+  if (rank.comm != nullptr) rank.comm->close();
+}
+
+// --- Values
+// ---------------------------------------------------------------------------------------
+
+constexpr int kWide = 16;  // Bytes of the widest element.
+
+void encode(DType dtype, double value, void* to) {
+  const auto store = [&](auto typed) { std::memcpy(to, &typed, sizeof(typed)); };
+  const float narrow = static_cast<float>(value);
+  switch (dtype) {
+    case DType::pred:
+      return store(static_cast<uint8_t>(value != 0));
+    case DType::i8:
+      return store(static_cast<int8_t>(static_cast<int64_t>(value)));
+    case DType::i16:
+      return store(static_cast<int16_t>(static_cast<int64_t>(value)));
+    case DType::i32:
+      return store(static_cast<int32_t>(value));
+    case DType::i64:
+      return store(static_cast<int64_t>(value));
+    case DType::u8:
+      return store(static_cast<uint8_t>(static_cast<int64_t>(value)));
+    case DType::u16:
+      return store(static_cast<uint16_t>(static_cast<int64_t>(value)));
+    case DType::u32:
+      return store(static_cast<uint32_t>(value));
+    case DType::u64:
+      return store(static_cast<uint64_t>(value));
+    case DType::f16:
+      return store(float_to_f16(narrow));
+    case DType::bf16:
+      return store(float_to_bf16(narrow));
+    case DType::f32:
+      return store(narrow);
+    case DType::f64:
+      return store(value);
+    case DType::f8e4m3fn:
+      return store(float_to_f8e4m3fn(narrow));
+    case DType::f8e4m3:
+      return store(float_to_f8e4m3(narrow));
+    case DType::f8e5m2:
+      return store(float_to_f8e5m2(narrow));
+    case DType::c64:
+      return store(std::complex<float>(narrow, 0));
+    case DType::c128:
+      return store(std::complex<double>(value, 0));
+  }
+}
+
+// Elements of one type, filled by a function of the position.
+class Values {
+ public:
+  template <typename Function>
+  Values(DType dtype, int64_t count, Function value)
+      : dtype_(dtype), count_(count), bytes_(static_cast<size_t>(count) * size_of(dtype) + kWide) {
+    for (int64_t i = 0; i < count; ++i) encode(dtype, value(i), at(i));
+  }
+  Values(DType dtype, int64_t count) : Values(dtype, count, [](int64_t) { return 0.0; }) {}
+
+  std::byte* at(int64_t i) { return bytes_.data() + static_cast<size_t>(i) * size_of(dtype_); }
+  Piece piece() { return {{bytes_.data(), nullptr}, count_}; }
+  Piece piece(int64_t begin, int64_t count) { return {{at(begin), nullptr}, count}; }
+  // Position of the first difference, or -1.
+  template <typename Function>
+  int64_t difference(Function expected) {
+    for (int64_t i = 0; i < count_; ++i) {
+      std::byte wanted[kWide] = {};
+      encode(dtype_, expected(i), wanted);
+      if (std::memcmp(wanted, at(i), size_of(dtype_)) != 0) return i;
+    }
+    return -1;
+  }
+  int64_t count() const { return count_; }
+
+ private:
+  DType dtype_;
+  int64_t count_;
+  std::vector<std::byte> bytes_;
+};
+
+// Small enough to be exact in every type, whatever is done with eight of them.
+double value_of(int rank, int64_t i) { return (i + rank) % 3 == 0 ? 2 : 1; }
+
+Collective make(CollectiveKind kind, DType dtype = DType::f32,
+                Reduction reduction = Reduction::kSum, int root = 0) {
+  Collective call;
+  call.kind = kind;
+  call.dtype = dtype;
+  call.reduction = reduction;
+  call.root = root;
+  return call;
+}
+
+void finish(Rank& r, Collective call) { r.comm->start(std::move(call), 0, 0)->wait(); }
+
+// --- Scenarios
+// ------------------------------------------------------------------------------------
+
+double reduced(Reduction reduction, DType dtype, int size, int64_t i) {
+  double result = value_of(0, i);
+  for (int rank = 1; rank < size; ++rank) {
+    const double value = value_of(rank, i);
+    const auto a = static_cast<int64_t>(result), b = static_cast<int64_t>(value);
+    switch (reduction) {
+      case Reduction::kSum:
+      case Reduction::kAverage:
+        result += value;
+        break;
+      case Reduction::kProduct:
+        result *= value;
+        break;
+      case Reduction::kMin:
+        result = std::min(result, value);
+        break;
+      case Reduction::kMax:
+        result = std::max(result, value);
+        break;
+      case Reduction::kBitAnd:
+        result = static_cast<double>(a & b);
+        break;
+      case Reduction::kBitOr:
+        result = static_cast<double>(a | b);
+        break;
+      case Reduction::kBitXor:
+        result = static_cast<double>(a ^ b);
+        break;
+    }
+  }
+  if (reduction == Reduction::kAverage) {
+    result /= size;
+    if (is_integer(dtype)) result = static_cast<double>(static_cast<int64_t>(result));
+    if (size_of(dtype) < 4 || dtype == DType::f32 || dtype == DType::c64) {
+      result = static_cast<float>(result);
+    }
+  }
+  if (dtype == DType::pred) {
+    // All values are true.
+    const bool both = reduction != Reduction::kBitXor || size % 2 == 1;
+    result = both ? 1 : 0;
+  }
+  return result;
+}
+
+bool is_supported(Reduction reduction, DType dtype) {
+  if (reduction >= Reduction::kBitAnd) return is_integer(dtype) || dtype == DType::pred;
+  if (reduction == Reduction::kMin || reduction == Reduction::kMax) return !is_complex(dtype);
+  return reduction != Reduction::kAverage || dtype != DType::pred;
+}
+
+// Small, cut into uneven parts, several rounds.
+constexpr int64_t kCounts[] = {0, 1, 77, 5000, 400001};
+
+SCENARIO(reduces_everything) {
+  r.comm = r.join("g", milliseconds(60000));
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    for (int o = 0; o < 8; ++o) {
+      const auto reduction = static_cast<Reduction>(o);
+      const int64_t count = kCounts[1 + (d + o) % 4];
+      Values data(dtype, count, [&](int64_t i) { return value_of(r.rank, i); });
+      Collective call = make(CollectiveKind::kAllReduce, dtype, reduction);
+      call.inputs = call.outputs = {data.piece()};
+      if (!is_supported(reduction, dtype)) {
+        try {
+          r.comm->start(call, 0, 0);
+          ADD_FAILURE() << o << " of " << name_of(dtype) << " is not refused";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::kUnsupported) << error.what();
+        }
+        continue;
+      }
+      finish(r, call);
+      EXPECT_EQ(data.difference([&](int64_t i) { return reduced(reduction, dtype, r.size, i); }),
+                -1)
+          << "all_reduce " << o << " of " << name_of(dtype) << " [" << count << "]";
+
+      // Its part of each sum, pieces of different sizes.
+      std::vector<int64_t> begins{0};
+      for (int q = 0; q < r.size; ++q) begins.push_back(begins.back() + count / r.size + q % 2);
+      Values input(dtype, begins.back(), [&](int64_t i) { return value_of(r.rank, i); });
+      const int64_t begin = begins[static_cast<size_t>(r.rank)];
+      Values output(dtype, begins[static_cast<size_t>(r.rank) + 1] - begin);
+      call = make(CollectiveKind::kReduceScatter, dtype, reduction);
+      for (int q = 0; q < r.size; ++q) {
+        const auto index = static_cast<size_t>(q);
+        call.inputs.push_back(input.piece(begins[index], begins[index + 1] - begins[index]));
+      }
+      call.outputs = {output.piece()};
+      finish(r, call);
+      EXPECT_EQ(output.difference(
+                    [&](int64_t i) { return reduced(reduction, dtype, r.size, begin + i); }),
+                -1)
+          << "reduce_scatter " << o << " of " << name_of(dtype) << " [" << count << "]";
+    }
+  }
+}
+
+SCENARIO(reduces_to_each_root) {
+  r.comm = r.join("g", milliseconds(60000));
+  for (const int64_t count : kCounts) {
+    for (int root = 0; root < r.size; ++root) {
+      Values a(DType::f32, count, [&](int64_t i) { return value_of(r.rank, i); });
+      Values b(DType::f32, 3, [&](int64_t i) { return value_of(r.rank, i); });
+      Values sum(DType::f32, count), other(DType::f32, 3);
+      Collective call = make(CollectiveKind::kReduce, DType::f32, Reduction::kSum, root);
+      call.factor = 0.5;
+      call.inputs = {a.piece(), b.piece()};
+      call.outputs = {sum.piece(), other.piece()};
+      finish(r, call);
+      const auto expected = [&](int64_t i) {
+        return r.rank == root ? reduced(Reduction::kSum, DType::f32, r.size, i) / 2 : 0.0;
+      };
+      EXPECT_EQ(sum.difference(expected), -1) << count << " to " << root;
+      EXPECT_EQ(other.difference(expected), -1) << count << " to " << root;
+    }
+  }
+}
+
+double moved(int from, int to, int64_t i) {
+  return static_cast<double>((from * 31 + to * 7 + i) % 113);
+}
+
+SCENARIO(moves_everything) {
+  r.comm = r.join("g", milliseconds(60000));
+  const auto n = static_cast<size_t>(r.size);
+  const DType dtype = DType::i16;
+  for (const int64_t base : kCounts) {
+    // Counts that differ between ranks, some of them 0.
+    const auto count = [&](int from, int to) { return (from + 2 * to) % 3 == 0 ? 0 : base + from; };
+    for (int root = 0; root < r.size; ++root) {
+      Values data(dtype, base, [&](int64_t i) { return r.rank == root ? moved(root, 0, i) : 0; });
+      Collective call = make(CollectiveKind::kBroadcast, dtype, Reduction::kSum, root);
+      call.inputs = call.outputs = {data.piece()};
+      finish(r, call);
+      EXPECT_EQ(data.difference([&](int64_t i) { return moved(root, 0, i); }), -1)
+          << "broadcast from " << root;
+
+      std::vector<Values> pieces;
+      for (int q = 0; q < r.size; ++q) {
+        pieces.emplace_back(dtype, count(root, q), [&](int64_t i) { return moved(root, q, i); });
+      }
+      Values mine(dtype, count(root, r.rank));
+      call = make(CollectiveKind::kScatter, dtype, Reduction::kSum, root);
+      for (Values& piece : pieces) call.inputs.push_back(piece.piece());
+      call.outputs = {mine.piece()};
+      finish(r, call);
+      EXPECT_EQ(mine.difference([&](int64_t i) { return moved(root, r.rank, i); }), -1)
+          << "scatter from " << root;
+
+      Values given(dtype, count(r.rank, 0), [&](int64_t i) { return moved(r.rank, 0, i); });
+      pieces.clear();
+      for (int q = 0; q < r.size; ++q) pieces.emplace_back(dtype, count(q, 0));
+      call = make(CollectiveKind::kGather, dtype, Reduction::kSum, root);
+      call.inputs = {given.piece()};
+      for (Values& piece : pieces) call.outputs.push_back(piece.piece());
+      finish(r, call);
+      for (size_t q = 0; r.rank == root && q < n; ++q) {
+        EXPECT_EQ(pieces[q].difference([&](int64_t i) { return moved(static_cast<int>(q), 0, i); }),
+                  -1)
+            << "gather of " << q << " to " << root;
+      }
+    }
+    Values given(dtype, count(r.rank, 0), [&](int64_t i) { return moved(r.rank, 0, i); });
+    std::vector<Values> pieces;
+    for (int q = 0; q < r.size; ++q) pieces.emplace_back(dtype, count(q, 0));
+    Collective call = make(CollectiveKind::kAllGather, dtype);
+    call.inputs = {given.piece()};
+    for (Values& piece : pieces) call.outputs.push_back(piece.piece());
+    finish(r, call);
+    for (size_t q = 0; q < n; ++q) {
+      EXPECT_EQ(pieces[q].difference([&](int64_t i) { return moved(static_cast<int>(q), 0, i); }),
+                -1)
+          << "all_gather of " << q;
+    }
+    std::vector<Values> from, to;
+    for (int q = 0; q < r.size; ++q) {
+      from.emplace_back(dtype, count(r.rank, q), [&](int64_t i) { return moved(r.rank, q, i); });
+      to.emplace_back(dtype, count(q, r.rank));
+    }
+    call = make(CollectiveKind::kAllToAll, dtype);
+    for (size_t q = 0; q < n; ++q) {
+      call.inputs.push_back(from[q].piece());
+      call.outputs.push_back(to[q].piece());
+    }
+    finish(r, call);
+    for (size_t q = 0; q < n; ++q) {
+      EXPECT_EQ(to[q].difference([&](int64_t i) { return moved(static_cast<int>(q), r.rank, i); }),
+                -1)
+          << "all_to_all from " << q;
+    }
+    finish(r, make(CollectiveKind::kBarrier));
+  }
+  EXPECT_EQ(r.comm->sequence(), 5u * (3u * n + 3u));
+}
+
+SCENARIO(keeps_many_in_flight) {
+  r.comm = r.join("g", milliseconds(60000));
+  std::vector<Values> data;
+  std::vector<OperationRef> ops;
+  std::atomic<int> ended{0};
+  for (int k = 0; k < 40; ++k) {
+    data.emplace_back(DType::f32, k % 4 == 0 ? 300000 : 10 + k,
+                      [&](int64_t i) { return value_of(r.rank, i + k); });
+  }
+  for (int k = 0; k < 40; ++k) {
+    Collective call = make(CollectiveKind::kAllReduce);
+    call.inputs = call.outputs = {data[static_cast<size_t>(k)].piece()};
+    ops.push_back(r.comm->start(call, 0, 0));
+    ops.back()->on_done([&] { ++ended; });
+    EXPECT_EQ(ops.back()->sequence(), static_cast<uint64_t>(k + 1));
+  }
+  for (const OperationRef& op : ops) op->wait();
+  for (int k = 0; k < 40; ++k) {
+    EXPECT_EQ(data[static_cast<size_t>(k)].difference(
+                  [&](int64_t i) { return reduced(Reduction::kSum, DType::f32, r.size, i + k); }),
+              -1)
+        << k;
+  }
+  for (int i = 0; i < 1000 && ended < 40; ++i) usleep(1000);
+  EXPECT_EQ(ended, 40);
+}
+
+// Without anybody waiting the background thread does it all.
+SCENARIO(needs_no_waiter) {
+  r.comm = r.join("g", milliseconds(60000));
+  Values data(DType::f32, 1000000, [&](int64_t i) { return value_of(r.rank, i); });
+  Collective call = make(CollectiveKind::kAllReduce);
+  call.inputs = call.outputs = {data.piece()};
+  const OperationRef op = r.comm->start(call, 0, 0);
+  for (int i = 0; i < 20000 && !op->done(); ++i) usleep(1000);
+  ASSERT_TRUE(op->done());
+  EXPECT_EQ(op->error(), nullptr);
+  EXPECT_EQ(
+      data.difference([&](int64_t i) { return reduced(Reduction::kSum, DType::f32, r.size, i); }),
+      -1);
+}
+
+SCENARIO(sends_and_receives) {
+  r.comm = r.join("g", milliseconds(60000));
+  const int64_t counts[] = {0, 5, 3000, 700001};
+  // All to all, sends first; tags in the opposite order at the receiver.
+  std::vector<Values> out, in;
+  std::vector<OperationRef> ops;
+  for (int q = 0; q < r.size; ++q) {
+    for (int t = 0; t < 4; ++t) {
+      out.emplace_back(DType::i32, counts[t], [&](int64_t i) { return moved(r.rank, q + t, i); });
+    }
+  }
+  for (int q = 0; q < r.size; ++q) {
+    for (int t = 3; t >= 0; --t) {
+      in.emplace_back(DType::i32, counts[t]);
+    }
+  }
+  for (int q = 0; q < r.size; ++q) {
+    for (int t = 0; t < 4; ++t) {
+      ops.push_back(
+          r.comm->send(out[static_cast<size_t>(q * 4 + t)].piece(), DType::i32, q, t, 0, 0));
+    }
+  }
+  for (int q = 0; q < r.size; ++q) {
+    for (int t = 3; t >= 0; --t) {
+      ops.push_back(
+          r.comm->recv(in[static_cast<size_t>(q * 4 + 3 - t)].piece(), DType::i32, q, t, 0, 0));
+    }
+  }
+  for (const OperationRef& op : ops) op->wait();
+  for (int q = 0; q < r.size; ++q) {
+    for (int t = 3; t >= 0; --t) {
+      EXPECT_EQ(in[static_cast<size_t>(q * 4 + 3 - t)].difference(
+                    [&](int64_t i) { return moved(q, r.rank + t, i); }),
+                -1)
+          << "from " << q << " tag " << t;
+    }
+  }
+  // Equal tags match in order, whatever their sizes.
+  const int next = (r.rank + 1) % r.size, before = (r.rank + r.size - 1) % r.size;
+  std::vector<Values> first, second;
+  ops.clear();
+  for (int k = 0; k < 6; ++k) {
+    const int64_t count = k % 2 == 0 ? 400000 : 10;
+    first.emplace_back(DType::f32, count, [&](int64_t i) { return moved(r.rank, k, i); });
+    second.emplace_back(DType::f32, count);
+  }
+  for (size_t k = 0; k < 6; ++k) {
+    ops.push_back(r.comm->send(first[k].piece(), DType::f32, next, 9, 0, 0));
+    ops.push_back(r.comm->recv(second[k].piece(), DType::f32, before, 9, 0, 0));
+  }
+  for (const OperationRef& op : ops) op->wait();
+  for (size_t k = 0; k < 6; ++k) {
+    EXPECT_EQ(
+        second[k].difference([&](int64_t i) { return moved(before, static_cast<int>(k), i); }), -1);
+  }
+  // From anybody.
+  if (r.rank == 0) {
+    std::vector<bool> seen(static_cast<size_t>(r.size));
+    for (int q = 1; q < r.size; ++q) {
+      Values got(DType::i64, 2);
+      const OperationRef op = r.comm->recv(got.piece(), DType::i64, -1, 5, 0, 0);
+      op->wait();
+      const int source = op->source_rank();
+      EXPECT_EQ(got.difference([&](int64_t) { return source; }), -1);
+      EXPECT_FALSE(seen[static_cast<size_t>(source)]);
+      seen[static_cast<size_t>(source)] = true;
+    }
+  } else {
+    Values sent(DType::i64, 2, [&](int64_t) { return r.rank; });
+    r.comm->send(sent.piece(), DType::i64, 0, 5, 0, 0)->wait();
+  }
+  finish(r, make(CollectiveKind::kBarrier));
+}
+
+class Sizes : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Sizes, ::testing::Values(1, 2, 3, 4, 8));
+
+TEST_P(Sizes, ReducesEverything) { run("reduces_everything", GetParam()); }
+TEST_P(Sizes, ReducesToEachRoot) { run("reduces_to_each_root", GetParam()); }
+TEST_P(Sizes, MovesEverything) { run("moves_everything", GetParam()); }
+TEST_P(Sizes, KeepsManyInFlight) { run("keeps_many_in_flight", GetParam()); }
+TEST_P(Sizes, NeedsNoWaiter) { run("needs_no_waiter", GetParam()); }
+TEST_P(Sizes, SendsAndReceives) { run("sends_and_receives", GetParam()); }
+
+}  // namespace
+}  // namespace neuron::runtime
