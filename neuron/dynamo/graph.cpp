@@ -1,40 +1,13 @@
 #include "neuron/dynamo/graph.h"
 
-#include <mutex>
+#include <bit>
 #include <set>
+#include <utility>
 
-#include "neuron/aten/dispatch.h"
 #include "neuron/aten/tensor.h"
-#include "neuron/lowering/lower.h"
-#include "neuron/lowering/registry.h"
 
 namespace neuron::dynamo {
 namespace {
-
-/// The kind in which a host tensor's value travels (lowerings convert it to the tensor's dtype).
-DType scalar_kind(DType dtype) {
-  if (is_complex(dtype)) return DType::c128;
-  if (is_floating(dtype)) return DType::f64;
-  return dtype == DType::u64 ? DType::u64 : DType::i64;
-}
-
-runtime::ScalarSlot slot_of(const at::Tensor& host) {
-  runtime::ScalarSlot slot{};
-  const DType kind = scalar_kind(*aten::dtype_of(host.scalar_type()));
-  const c10::Scalar value = host.item();
-  if (kind == DType::c128) {
-    const auto number = value.toComplexDouble();
-    slot.real[0] = number.real();
-    slot.real[1] = number.imag();
-  } else if (kind == DType::f64) {
-    slot.real[0] = value.toDouble();
-  } else if (kind == DType::u64) {
-    slot.integer = static_cast<int64_t>(value.toUInt64());
-  } else {
-    slot.integer = value.toLong();
-  }
-  return slot;
-}
 
 /// Queued work names its operator by a string that must outlive the graph.
 const char* intern(const std::string& name) {
@@ -47,153 +20,122 @@ const char* intern(const std::string& name) {
 }  // namespace
 
 Graph::Graph(std::string name, c10::DeviceIndex device, bool keep_text)
-    : graph_(std::make_shared<CompiledGraph>()), keep_text_(keep_text) {
-  graph_->name_ = std::move(name);
-  graph_->op_ = intern(graph_->name_);
-  graph_->device_ = device;
+    : name_(std::move(name)),
+      op_(intern(name_)),
+      device_(device),
+      keep_text_(keep_text),
+      default_dtype_(aten::checked_dtype(c10::get_default_dtype_as_scalartype())) {}
+
+int64_t Graph::add_input(GraphInput input) {
+  const bool is_value =
+      input.kind == GraphInput::Kind::Tensor || input.kind == GraphInput::Kind::HostScalar;
+  if (is_value) aten::checked_dtype(input.dtype);
+  inputs_.push_back(std::move(input));
+  // Value numbers of inputs and nodes share one sequence; inputs remember theirs by position.
+  return is_value ? values_++ : -1;
 }
 
-int64_t Graph::input(CompiledGraph::Input input) {
-  const DType dtype = aten::checked_dtype(input.dtype);
-  const auto position = static_cast<int64_t>(graph_->inputs_.size());
-  hlo::Value value;
-  if (input.host_scalar) {
-    value = builder_.convert(builder_.scalar(scalar_kind(dtype)), dtype);
-    graph_->scalars_.push_back(position);
-  } else {
-    value = builder_.parameter(dtype, input.sizes, input.strides);
-    graph_->parameters_.push_back(position);
+int64_t Graph::add_constant(at::Tensor tensor) {
+  GraphInput input;
+  const bool host_scalar = tensor.device().is_cpu() && tensor.dim() == 0;
+  input.kind = host_scalar ? GraphInput::Kind::HostScalar : GraphInput::Kind::Tensor;
+  input.dtype = tensor.scalar_type();
+  const auto constant = [&](int64_t size) {
+    Number number;
+    number.integer = size;
+    return sizes_.constant(number);
+  };
+  for (const int64_t size : tensor.sizes()) input.sizes.push_back(constant(size));
+  for (const int64_t stride : tensor.strides()) input.strides.push_back(constant(stride));
+  constants_.push_back(std::move(tensor));
+  return add_input(std::move(input));
+}
+
+void Graph::bind(SizeId symbol, SymbolSource source) {
+  const size_t number = sizes_.symbol_of(symbol);
+  if (sources_.size() <= number) {
+    sources_.resize(number + 1);
+    bound_.resize(number + 1, 0);
+    structural_.resize(number + 1, 1);
   }
-  graph_->inputs_.push_back(std::move(input));
-  values_.push_back(value);
-  return static_cast<int64_t>(values_.size()) - 1;
+  if (bound_[number] != 0) return;
+  bound_[number] = 1;
+  sources_[number] = source;
+  structural_[number] = sizes_.is_real(number) ? 0 : 1;
 }
 
-std::vector<int64_t> Graph::call(const std::string& op, std::vector<lowering::Argument> arguments,
-                                 std::vector<lowering::ResultType> results) {
-  return aten::translating_errors([&] {
-    const lowering::Lowering* lowering = lowering::find_lowering(op);
-    NEURON_CHECK(lowering != nullptr, kUnsupported, op, ": no lowering for neuron");
-    const lowering::OpCall call(builder_, std::move(arguments), std::move(results),
-                                aten::checked_dtype(c10::get_default_dtype_as_scalartype()));
-    // One key and one counter for the graph; each call starts where eager mode would have started.
-    call.trace().philox_seed = seed_;
-    call.trace().philox_offset = offset_;
-    call.trace().philox_counters = graph_->philox_counters_;
-    const hlo::Values values = lowering::lower_into(builder_, *lowering, call);
-    if (!seed_.defined() && call.trace().philox_seed.defined()) {
-      seed_ = call.trace().philox_seed;
-      offset_ = call.trace().philox_offset;
-      graph_->scalars_.push_back(kSeed);
-      graph_->scalars_.push_back(kOffset);
-    }
-    graph_->philox_counters_ = (call.trace().philox_counters + 3) / 4 * 4;
-    std::vector<int64_t> ids;
-    for (const hlo::Value& value : values) {
-      ids.push_back(static_cast<int64_t>(values_.size()));
-      values_.push_back(value);
-    }
-    return ids;
+std::vector<int64_t> Graph::add_node(const std::string& op, std::vector<NodeArgument> arguments,
+                                     std::vector<NodeResult> results) {
+  const lowering::Lowering* const lowering = lowering::find_lowering(op);
+  NEURON_CHECK(lowering != nullptr, kUnsupported, op, ": no lowering for neuron");
+  std::vector<int64_t> ids;
+  for (size_t k = 0; k < results.size(); ++k) ids.push_back(values_ + static_cast<int64_t>(k));
+  nodes_.push_back({lowering, std::move(arguments), std::move(results), values_});
+  values_ += static_cast<int64_t>(ids.size());
+  return ids;
+}
+
+size_t Graph::KeyHasher::operator()(const std::vector<int64_t>& key) const {
+  uint64_t hash = key.size();
+  for (const int64_t word : key) {
+    hash = (hash ^ static_cast<uint64_t>(word)) * 0x9E3779B97F4A7C15ull;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+std::vector<int64_t> Graph::key_of(const std::vector<Number>& symbols) const {
+  std::vector<int64_t> key;
+  key.reserve(symbols.size());
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    if (structural_[i] == 0) continue;
+    key.push_back(symbols[i].kind == DType::f64
+                      ? std::bit_cast<int64_t>(symbols[i].real_imag.real())
+                      : symbols[i].integer);
+  }
+  return key;
+}
+
+bool Graph::make_structural(SizeId id) {
+  bool changed = false;
+  sizes_.for_each_symbol(id, [&](size_t symbol) {
+    changed = changed || structural_[symbol] == 0;
+    structural_[symbol] = 1;
   });
+  return changed;
 }
 
-hlo::Value Graph::number(const lowering::Number& number) {
-  switch (number.kind) {
-    case DType::c128: return builder_.constant_complex(DType::c128, number.as_complex());
-    case DType::f64: return builder_.constant(DType::f64, number.as_double());
-    default: return builder_.constant_int(number.kind, number.integer);
-  }
-}
-
-void Graph::output(int64_t value, CompiledGraph::Output output) {
-  aten::translating_errors([&] {
-    hlo::Value result = values_[static_cast<size_t>(value)];
-    result = builder_.convert(result, aten::checked_dtype(output.dtype));
-    result = builder_.broadcast_to(result, output.sizes);
-    int32_t alias = -1;
-    if (output.mutates >= 0) {
-      for (size_t p = 0; p < graph_->parameters_.size(); ++p) {
-        if (graph_->parameters_[p] == output.mutates) alias = static_cast<int32_t>(p);
+std::vector<Number> Graph::symbols_of(const std::vector<CallInput>& inputs) const {
+  std::vector<Number> symbols(sizes_.symbol_count());
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    TORCH_CHECK_NOT_IMPLEMENTED(i < bound_.size() && bound_[i] != 0, name_, ": size number ", i,
+                                " is no part of any input");
+    const SymbolSource& source = sources_[i];
+    const CallInput& input = inputs[source.input];
+    if (source.part == SymbolSource::Part::Number) {
+      symbols[i] = input.number;
+      if (sizes_.is_real(i) && input.number.kind != DType::f64) {
+        symbols[i].kind = DType::f64;
+        symbols[i].real_imag = input.number.as_double();
       }
-      NEURON_CHECK(alias >= 0, kUnsupported, graph_->name_, ": input ", output.mutates,
-                   " is a host scalar and cannot be written by the graph");
-    }
-    builder_.result(result, output.strides, alias);
-    graph_->outputs_.push_back(std::move(output));
-  });
-}
-
-std::shared_ptr<const CompiledGraph> Graph::compile() {
-  return aten::translating_errors([&] {
-    runtime::ensure_device(graph_->device_);
-    const hlo::Module module = builder_.finish();
-    if (keep_text_) graph_->text_ = hlo::to_stablehlo(module, graph_->name_);
-    graph_->program_ = runtime::load_program(graph_->device_, module);
-    return std::shared_ptr<const CompiledGraph>(graph_);
-  });
-}
-
-std::vector<at::Tensor> CompiledGraph::run(std::vector<at::Tensor> inputs) const {
-  TORCH_CHECK(inputs.size() == inputs_.size(), name_, ": expected ", inputs_.size(),
-              " inputs, got ", inputs.size());
-  const int64_t stream = aten::current_stream(device_);
-  SmallVector<runtime::Buffer, 64> parameters;
-  SmallVector<runtime::ScalarSlot, 8> scalars;
-  std::vector<std::pair<at::Tensor, at::Tensor>> replaced;  // Given, and used in its place.
-  for (const int64_t position : parameters_) {
-    at::Tensor& tensor = inputs[static_cast<size_t>(position)];
-    const Input& expected = inputs_[static_cast<size_t>(position)];
-    TORCH_CHECK(tensor.sizes() == at::IntArrayRef(expected.sizes) &&
-                    tensor.scalar_type() == expected.dtype,
-                name_, ": input ", position, " is ", tensor.scalar_type(), tensor.sizes(),
-                " but the graph was compiled for ", expected.dtype, at::IntArrayRef(expected.sizes));
-    const bool moved = !aten::on_device(tensor) || tensor.device().index() != device_;
-    if (moved || tensor.is_conj() || tensor.is_neg() ||
-        (tensor.strides() != at::IntArrayRef(expected.strides) && tensor.numel() > 1)) {
-      at::Tensor placed = aten::empty_strided_unchecked(expected.sizes, expected.strides,
-                                                        expected.dtype, device_);
-      placed.copy_(tensor);
-      for (const Output& output : outputs_) {
-        if (output.mutates == position) replaced.emplace_back(tensor, placed);
-      }
-      tensor = placed;
-    }
-    parameters.push_back(aten::buffer_of(tensor));
-  }
-  if (!scalars_.empty()) {
-    aten::PhiloxDraw draw{};
-    if (philox_counters_ > 0) draw = aten::draw_philox(std::nullopt, device_, philox_counters_);
-    for (size_t i = 0; i < scalars_.size(); ++i) {
-      runtime::ScalarSlot slot{};
-      if (scalars_[i] == Graph::kSeed) {
-        slot.integer = static_cast<int64_t>(draw.seed);
-      } else if (scalars_[i] == Graph::kOffset) {
-        slot.integer = static_cast<int64_t>(draw.offset);
-      } else {
-        slot = slot_of(inputs[static_cast<size_t>(scalars_[i])]);
-      }
-      scalars.push_back(slot);
-    }
-  }
-  std::vector<at::Tensor> returned;
-  returned.reserve(outputs_.size());
-  SmallVector<runtime::Buffer, 64> results;
-  for (const Output& output : outputs_) {
-    if (output.mutates >= 0) {
-      results.push_back(aten::buffer_of(inputs[static_cast<size_t>(output.mutates)]));
       continue;
     }
-    returned.push_back(
-        aten::empty_strided_unchecked(output.sizes, output.strides, output.dtype, device_));
-    results.push_back(aten::buffer_of(returned.back()));
+    TORCH_CHECK(input.tensor.defined() && static_cast<size_t>(input.tensor.dim()) > source.axis,
+                name_, ": input ", source.input, " has no dimension ", source.axis);
+    symbols[i].integer = source.part == SymbolSource::Part::Size
+                             ? input.tensor.sizes()[source.axis]
+                             : input.tensor.strides()[source.axis];
   }
-  aten::translating_errors([&] {
-    runtime::launch(device_, stream, program_, {parameters.data(), parameters.size()},
-                    {scalars.data(), scalars.size()}, {results.data(), results.size()},
-                    op_);
-  });
-  for (auto& [given, placed] : replaced) given.copy_(placed);
-  return returned;
+  return symbols;
+}
+
+std::shared_ptr<const Specialisation> Graph::specialise(const std::vector<CallInput>& inputs) {
+  return specialise(symbols_of(inputs));
+}
+
+size_t Graph::specialisation_count() {
+  const std::lock_guard lock(mutex_);
+  return made_.size();
 }
 
 }  // namespace neuron::dynamo

@@ -1,7 +1,9 @@
 #include "neuron/compiler/cpu/nest.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "neuron/base/error.h"
 #include "neuron/compiler/cpu/work_model.h"
@@ -22,6 +24,40 @@ bool is_zero(const Node& node) {
   if (node.op != Op::Constant) return false;
   return std::all_of(node.bytes.begin(), node.bytes.end(),
                      [](std::byte b) { return b == std::byte{0}; });
+}
+
+// Numbers that sizes may have made (an extent, the count of a mean): a kernel that had them in its
+// code would be compiled for every size. The smallest ones are code.
+bool is_argument(int64_t value) { return value > 2 || value < -1; }
+
+// A splat of such a number.
+std::optional<int64_t> argument_of(const Node& node) {
+  const auto exact = [](double value) -> std::optional<int64_t> {
+    if (!(std::fabs(value) < 0x1p53) || value != std::trunc(value)) return std::nullopt;
+    return static_cast<int64_t>(value);
+  };
+  const auto element = [&]<typename T>(T value) {
+    std::memcpy(&value, node.bytes.data(), sizeof(value));
+    return value;
+  };
+  std::optional<int64_t> value;
+  switch (node.type.dtype) {
+    case DType::f32:
+      value = exact(element(float{}));
+      break;
+    case DType::f64:
+      value = exact(element(double{}));
+      break;
+    case DType::i32:
+      value = element(int32_t{});
+      break;
+    case DType::i64:
+      value = element(int64_t{});
+      break;
+    default:
+      break;
+  }
+  return value && is_argument(*value) ? value : std::nullopt;
 }
 
 constexpr int64_t kLT = static_cast<int64_t>(hlo::Direction::LT);
@@ -83,6 +119,11 @@ StmtId NestBuilder::compute(Op op, DType type, std::initializer_list<StmtId> in,
 }
 
 StmtId NestBuilder::constant_int(DType type, int64_t value) {
+  if (type == DType::i64 && is_argument(value)) {
+    Affine number;
+    number.offset = value;
+    return linear(number);
+  }
   Stmt s;
   s.kind = StmtKind::Constant;
   s.type = type;
@@ -210,6 +251,9 @@ StmtId NestBuilder::emit_new(ValueId v, MapId map, StmtId mask) {
   }
   switch (node.op) {
     case Op::Constant: {
+      if (const auto number = argument_of(node)) {
+        return convert(constant_int(DType::i64, *number), node.type.dtype);
+      }
       Stmt s;
       s.kind = StmtKind::Constant;
       s.type = node.type.dtype;
