@@ -1,8 +1,11 @@
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 
+#include "neuron/aten/devices.h"
 #include "neuron/aten/tensor.h"
 
 namespace neuron::aten {
@@ -10,7 +13,11 @@ namespace {
 
 constexpr int kMaxDevices = 128;  // A device index has eight bits.
 
-thread_local c10::DeviceIndex thread_device = 0;
+constexpr c10::DeviceIndex kUnset = -1;
+
+/// What threads that never chose a device use. Follows the main thread's choices.
+std::atomic<c10::DeviceIndex> process_device{kUnset};
+thread_local c10::DeviceIndex thread_device = kUnset;
 thread_local std::array<int64_t, kMaxDevices> thread_stream{};
 
 void check_index(c10::DeviceIndex index) {
@@ -24,7 +31,19 @@ runtime::Event* as_event(void* event) { return static_cast<runtime::Event*>(even
 
 }  // namespace
 
-c10::DeviceIndex current_device() noexcept { return thread_device; }
+c10::DeviceIndex current_device() noexcept {
+  if (thread_device != kUnset) [[likely]] {
+    return thread_device;
+  }
+  return std::max<c10::DeviceIndex>(process_device.load(std::memory_order_relaxed), 0);
+}
+void choose_device(c10::DeviceIndex device) {
+  set_current_device(device);
+  process_device.store(device);
+}
+bool device_chosen() noexcept {
+  return thread_device != kUnset || process_device.load(std::memory_order_relaxed) != kUnset;
+}
 int64_t current_stream(c10::DeviceIndex device) noexcept {
   return thread_stream[static_cast<size_t>(device)];
 }
@@ -44,11 +63,11 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
 
   c10::DeviceType type() const override { return kType; }
   c10::Device exchangeDevice(c10::Device device) const override {
-    const c10::DeviceIndex previous = thread_device;
+    const c10::DeviceIndex previous = current_device();
     if (device.index() != previous) set_current_device(device.index());
     return {kType, previous};
   }
-  c10::Device getDevice() const override { return {kType, thread_device}; }
+  c10::Device getDevice() const override { return {kType, current_device()}; }
   void setDevice(c10::Device device) const override { set_current_device(device.index()); }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     thread_device = device.index();
@@ -69,22 +88,22 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
   }
 
   c10::Stream getStream(c10::Device device) const override {
-    const c10::DeviceIndex index = device.has_index() ? device.index() : thread_device;
+    const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
     check_index(index);
     return make_stream(index, current_stream(index));
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
-    return make_stream(device.has_index() ? device.index() : thread_device, 0);
+    return make_stream(device.has_index() ? device.index() : current_device(), 0);
   }
   c10::Stream getNewStream(c10::Device device, int priority) const override {
-    const c10::DeviceIndex index = device.has_index() ? device.index() : thread_device;
+    const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
     check_index(index);
     return make_stream(index, translating_errors([&] {
       return runtime::new_stream(index, priority);
     }));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
-    const c10::DeviceIndex index = device.has_index() ? device.index() : thread_device;
+    const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
     check_index(index);
     return make_stream(index, translating_errors([&] {
       return runtime::pooled_stream(index, high_priority);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "neuron/aten/allocator.h"
+#include "neuron/aten/devices.h"
 #include "neuron/aten/generator.h"
 #include "neuron/aten/storage.h"
 #include "neuron/aten/tensor.h"
@@ -20,7 +21,7 @@ struct NeuronHooks final : at::PrivateUse1HooksInterface {
     return static_cast<c10::DeviceIndex>(runtime::device_count());
   }
   c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
-  void setCurrentDevice(c10::DeviceIndex device) const override { set_current_device(device); }
+  void setCurrentDevice(c10::DeviceIndex device) const override { choose_device(device); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
     const c10::DeviceIndex previous = current_device();
     set_current_device(device);

@@ -37,6 +37,8 @@ enum Id : size_t {
   kLogLevel,
   kDump,
   kDumpData,
+  kFlightRecorderSize,
+  kHostId,
   kSimCores,
   kSimFaults,
   kCount,
@@ -89,6 +91,10 @@ constexpr std::array<Variable, kCount> kTable = {{
      "Every program that is built is written there as StableHLO text, for a look or another tool."},
     {"TORCH_NEURONX_DUMP_DATA", "flag", "0", "0, 1",
      "1 also writes the arguments and results of each program's first run (TORCH_NEURONX_DUMP)."},
+    {"TORCH_NEURONX_FLIGHT_RECORDER_SIZE", "integer", "2000", "0 to 1000000",
+     "Collectives that torch_neuronx.distributed.flight_record() remembers; 0 turns it off."},
+    {"TORCH_NEURONX_HOST_ID", "string", "", "any text",
+     "Ranks with different values never share memory, as if on different hosts."},
     {"NEURON_SIM_CORES", "integer", "2", "1 to 1024",
      "Logical NeuronCores that the simulator shows if the NEURON_RT variables do not say."},
     {"NEURON_SIM_FAULTS", "string", "", "list of call:status[@n], e.g. nrt_load:RESOURCE@2",
@@ -304,6 +310,10 @@ Cached<LogLevel> g_log_level([] {
 });
 Cached<std::string> g_dump_dir([] { return std::string(raw(kDump)); });
 Cached<bool> g_dump_data([] { return parse_flag(kDumpData); });
+Cached<int> g_flight_recorder_size([] {
+  return static_cast<int>(parse_integer(kFlightRecorderSize, 0, 1000000));
+});
+Cached<std::string> g_host_id([] { return std::string(raw(kHostId)); });
 Cached<int> g_sim_cores([] { return static_cast<int>(parse_integer(kSimCores, 1, 1024)); });
 Cached<std::string> g_sim_faults([] { return std::string(raw(kSimFaults)); });
 
@@ -350,6 +360,8 @@ const std::string& root_comm_id() { return g_root_comm_id.get(); }
 LogLevel log_level() { return g_log_level.get(); }
 const std::string& dump_dir() { return g_dump_dir.get(); }
 bool dump_data() { return g_dump_data.get(); }
+int flight_recorder_size() { return g_flight_recorder_size.get(); }
+const std::string& host_id() { return g_host_id.get(); }
 int sim_cores() { return g_sim_cores.get(); }
 const std::string& sim_faults() { return g_sim_faults.get(); }
 

@@ -69,6 +69,10 @@ const std::string& dump_dir();
 bool dump_data();
 /// Faults that the simulator injects, e.g. "nrt_load:RESOURCE@2"; see nrtsim/faults.h.
 const std::string& sim_faults();
+/// Collectives that the flight recorder remembers.
+int flight_recorder_size();
+/// Part of the host's identity; empty if not set.
+const std::string& host_id();
 /// Logical cores that the simulator shows when no other variable says so.
 int sim_cores();
 /// "ip:port" of rank 0, or empty.

@@ -8,5 +8,6 @@ namespace neuron::bindings {
 void bind_memory(pybind11::module_& m);
 void bind_compile(pybind11::module_& m);
 void bind_debug(pybind11::module_& m);
+void bind_distributed(pybind11::module_& m);
 
 }  // namespace neuron::bindings

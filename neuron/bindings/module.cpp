@@ -1,5 +1,6 @@
 #include <torch/csrc/Generator.h>
 
+#include "neuron/aten/devices.h"
 #include "neuron/aten/dispatch.h"
 #include "neuron/aten/generator.h"
 #include "neuron/aten/tensor.h"
@@ -14,7 +15,7 @@ void bind_device(py::module_& m) {
   m.def("_device_count", [] { return runtime::device_count(); });
   m.def("_current_device", [] { return static_cast<int>(aten::current_device()); });
   m.def("_set_device", [](int index) {
-    aten::set_current_device(static_cast<c10::DeviceIndex>(index));
+    aten::choose_device(static_cast<c10::DeviceIndex>(index));
   });
   m.def("_ensure_device", [](int index) {
     py::gil_scoped_release release;
@@ -52,5 +53,6 @@ PYBIND11_MODULE(_C, m) {
   neuron::bindings::bind_memory(m);
   neuron::bindings::bind_compile(m);
   neuron::bindings::bind_debug(m);
+  neuron::bindings::bind_distributed(m);
   neuron::aten::install_kernels();
 }

@@ -17,6 +17,7 @@
 #include "neuron/nrt/status.h"
 #include "neuron/nrtsim/library.h"
 #include "neuron/runtime/executor.h"
+#include "neuron/runtime/placement.h"
 #include "neuron/runtime/runtime.h"
 #include "neuron/target/target.h"
 
@@ -25,6 +26,7 @@ namespace {
 
 std::atomic<bool> g_opened{false};
 std::atomic<bool> g_bad_fork{false};
+std::atomic<int> g_local_ranks{0};
 
 void note_fork() { g_bad_fork.store(g_opened.load()); }
 
@@ -81,9 +83,10 @@ class Instance {
       for (const auto& [name, kernel] : kernels_) hand_over(name, kernel);
     }
     const int visible = nrt::visible_core_count();
-    NEURON_CHECK(device < visible, kInvalid, "no device neuron:", device,
+    const int core = core_of(device);
+    NEURON_CHECK(core < visible, kInvalid, "no device neuron:", device,
                  "; the Neuron runtime shows ", visible, " logical cores");
-    open_allocator(device, new NrtRegionSource(device));  // Leaked with the allocator.
+    open_allocator(device, new NrtRegionSource(core));  // Leaked with the allocator.
   }
 
   void add_kernel(const char* name, const void* kernel) {
@@ -151,9 +154,24 @@ void raise_bad_fork() {
         "use the 'spawn' start method of multiprocessing, or first touch the device in the child");
 }
 
+void set_local_ranks(int ranks) {
+  const Target& target = find_target(env::target());
+  const int total = target.cores_per_instance() / env::logical_nc_config();
+  NEURON_CHECK(ranks <= total, kInvalid, ranks, " ranks on this host need a NeuronCore each, but ",
+               target.instance_name, " has ", total, " at LNC ", env::logical_nc_config());
+  NEURON_CHECK(!may_be_hardware() || env::visible_cores().has_value() || ranks <= count_devices(),
+               kInvalid, ranks, " ranks on this host need a NeuronCore each, but it shows ",
+               count_devices());
+  g_local_ranks.store(ranks);
+}
+
+int visible_cores() { return count_devices(); }
+
+int core_of(int device) { return device < count_devices() ? device : 0; }
+
 int device_count() noexcept {
   try {
-    return std::min(count_devices(), kMaxDevices);
+    return std::min(std::max(count_devices(), g_local_ranks.load()), kMaxDevices);
   } catch (...) {
     return 0;  // A malformed variable; ensure_device() says so.
   }

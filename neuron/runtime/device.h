@@ -17,6 +17,9 @@ DeviceRange find_range(const void* address);
 /// Throws Error(kInternal) if [address, address + bytes) is not inside the block.
 DeviceRange range_of(const Block* block, const void* address, size_t bytes);
 int device_of(const Block* block) noexcept;
+/// The visible logical core behind a device index: the index, or core 0 for the indices that
+/// set_local_ranks() has added.
+int core_of(int device);
 
 /// Makes `source` the memory of a device; called once per device when it is opened.
 void open_allocator(int device, RegionSource* source);

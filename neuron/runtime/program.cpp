@@ -95,7 +95,7 @@ Program::Program(int device, const hlo::Module& module, std::span<const std::byt
     }
     ports_.push_back({name, bytes});
   }
-  model_ = new nrt::LoadedModel(nrt::LoadedModel::load(neff, device));
+  model_ = new nrt::LoadedModel(nrt::LoadedModel::load(neff, core_of(device)));
   std::lock_guard lock(registry().mutex);
   registry().programs.insert(this);
 }
@@ -129,7 +129,7 @@ Program::Frame* Program::make_frame() const {
       frame->scalars = nrt::Tensor::empty("scalars");
       frame->scalars.attach(frame->scalar_block.data(), bytes);
     } else {
-      frame->scalars = nrt::Tensor::allocate(device_, bytes, "scalars");
+      frame->scalars = nrt::Tensor::allocate(core_of(device_), bytes, "scalars");
     }
     frame->inputs.add("scalars", frame->scalars);
   }

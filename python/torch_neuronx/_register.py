@@ -18,12 +18,13 @@ def register() -> None:
             f"torch_neuronx was built for torch {TORCH_VERSION}, but torch {torch.__version__} is "
             f"installed; install torch=={TORCH_VERSION}, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
         )
-    from torch_neuronx import _C, neuron
+    from torch_neuronx import _C, distributed, neuron
 
     torch.utils.rename_privateuse1_backend("neuron")
     torch._register_device_module("neuron", neuron)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _register_backends_module()
+    distributed.register()
     _print_through_the_host()
     _when_imported("torch._dynamo.backends.registry", _prepare_dynamo)
     _when_imported("torch.nn.attention.flex_attention", _admit_flex_attention)
