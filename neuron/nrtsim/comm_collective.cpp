@@ -19,8 +19,7 @@ int64_t round_down(int64_t value, int64_t unit) { return value / unit * unit; }
 
 }  // namespace
 
-// --- Pieces
-// ---------------------------------------------------------------------------------------
+// --- Pieces --------------------------------------------------------------------------------------
 
 Pieces::Pieces(const nrtsim_comm_piece_t* pieces, size_t count, size_t element_bytes)
     : pieces_(pieces, pieces + count), element_bytes_(element_bytes) {
@@ -54,8 +53,7 @@ void Pieces::copy_in(int64_t begin, int64_t end, const std::byte* from) const {
   });
 }
 
-// --- Plan
-// -----------------------------------------------------------------------------------------
+// --- Plan ----------------------------------------------------------------------------------------
 
 Collective::Collective(std::shared_ptr<Group> group, const nrtsim_comm_collective_t& call,
                        const nrtsim_comm_start_t& start)
@@ -232,8 +230,7 @@ void Collective::plan_own_copies() {
   }
 }
 
-// --- Where things lie
-// -----------------------------------------------------------------------------
+// --- Where things lie ----------------------------------------------------------------------------
 
 std::byte* Collective::slot(int rank, int64_t round) const {
   return group().layout().stage(group().base(), rank, sequence_) + round % depth_ * slot_bytes_;
@@ -260,8 +257,7 @@ std::pair<int64_t, int64_t> Collective::part(int rank, int64_t round) const {
   return {std::min(rank * each, count), std::min((rank + 1) * each, count)};
 }
 
-// --- Rounds
-// ---------------------------------------------------------------------------------------
+// --- Rounds --------------------------------------------------------------------------------------
 
 // Whether every other rank that takes part in `round` (all, without a list) has ended it.
 bool Collective::have_reached(std::atomic<uint64_t> RankControl::* counter, const Rounds* rounds,
@@ -496,8 +492,7 @@ bool Collective::poll() {
   return any;
 }
 
-// --- Waiting
-// --------------------------------------------------------------------------------------
+// --- Waiting -------------------------------------------------------------------------------------
 
 // body(rank) for each that has not done what this one waits for. Ranks may be named twice.
 template <typename Body>

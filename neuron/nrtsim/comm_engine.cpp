@@ -20,6 +20,8 @@ namespace {
 constexpr auto kTick = std::chrono::milliseconds(200);
 constexpr int64_t kNanosecondsPerTick = 200'000'000;
 constexpr int64_t kLong = int64_t{3600} * 1'000'000'000;
+// For operations that are under way when the process ends.
+constexpr auto kGrace = std::chrono::seconds(1);
 // What a thread that starts something spends on moving it before others take over.
 constexpr auto kShort = std::chrono::microseconds(100);
 // About what a wake-up costs. Only where every rank can have a core.
@@ -44,8 +46,7 @@ void pause_cpu() {
 
 }  // namespace
 
-// --- Bell and peers
-// -------------------------------------------------------------------------------
+// --- Bell and peers ------------------------------------------------------------------------------
 
 void Bell::ring() {
   rings.fetch_add(1, std::memory_order_seq_cst);
@@ -88,8 +89,7 @@ bool Peer::has_died() {
   return dead_;
 }
 
-// --- Operations
-// -----------------------------------------------------------------------------------
+// --- Operations ----------------------------------------------------------------------------------
 
 Operation::Operation(std::shared_ptr<Group> group, const nrtsim_comm_start_t& start)
     : timeout(start.timeout_ms),
@@ -122,8 +122,7 @@ void Operation::notify() {
   done_(user_, &error);
 }
 
-// --- Engine
-// ---------------------------------------------------------------------------------------
+// --- Engine --------------------------------------------------------------------------------------
 
 bool Engine::is_forked_child() { return g_forked.load(std::memory_order_relaxed); }
 
@@ -165,6 +164,7 @@ std::shared_ptr<Peer> Engine::find_peer(int pid, uint64_t start_time, int bell_f
 
 void Engine::add(std::shared_ptr<Group> group) {
   const Lock lock(mutex_);
+  NEURON_CHECK(!stopping_, kDevice, "this process is ending");
   groups_.push_back(std::move(group));
   start_thread();
 }
@@ -178,7 +178,8 @@ void Engine::forget_orphans() {
 }
 
 void Engine::start_thread() {
-  if (thread_.joinable() || stopping_) return;
+  if (has_thread_ || stopping_) return;
+  has_thread_ = true;
   // Signals are for the program's own threads.
   sigset_t all, previous;
   sigfillset(&all);
@@ -323,17 +324,20 @@ void Engine::leave_if_running() {
 
 void Engine::leave_all() {
   Lock lock(mutex_);
+  // What is under way may still end well, and others may need it.
+  const Clock::time_point until = Clock::now() + kGrace;
+  ++waiting_;
+  while (!is_idle() && Clock::now() < until) changed_.wait_for(lock, kTick / 10);
+  --waiting_;
   stopping_ = true;
-  for (const auto& group : groups_) group->leave();
-  bell_->ring();
-  std::thread thread = std::move(thread_);
-  lock.unlock();
-  if (!thread.joinable()) return;
-  if (thread.get_id() == std::this_thread::get_id()) {
-    thread.detach();
-  } else {
-    thread.join();
+  for (const auto& group : groups_) {
+    group->end({ErrorKind::kDevice, "this process is ending"});
+    group->leave();
   }
+  run_ended(lock);
+  bell_->ring();
+  // Not joined: a callback may wait for a lock of this thread's, such as Python's.
+  if (thread_.joinable()) thread_.detach();
 }
 
 }  // namespace neuron::nrtsim::comm

@@ -165,6 +165,7 @@ class Engine {
   std::condition_variable changed_;
   Clock::time_point next_check_{};
   std::thread thread_;
+  bool has_thread_ = false;
   bool stopping_ = false;
   std::atomic<int> wanted_{0};  // Threads that are about to become the foreground.
 };

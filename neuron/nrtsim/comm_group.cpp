@@ -113,7 +113,7 @@ bool Group::meet(const nrtsim_comm_config_t& config) {
       peers_.push_back(
           engine.find_peer(other.pid, other.start_time, other.bell_fd, other.bell_token));
     } catch (const Error& error) {
-      raise(error.kind(), "group '", name_, "': ", name_of(rank), ": ", error.what());
+      give_up(internal::join("group '", name_, "': ", name_of(rank), ": ", error.what()));
     }
   }
   own.mapped.store(1, std::memory_order_release);
@@ -124,10 +124,23 @@ bool Group::meet(const nrtsim_comm_config_t& config) {
   return true;
 }
 
+// Whoever gives up first says why, so that all ranks report the same.
+void Group::give_up(const std::string& text) {
+  Header& all = header();
+  publish_abort(text);
+  futex_wake(all.arrivals, kMaxRanks);
+  const bool is_told = all.abort_state.load(std::memory_order_acquire) == kAborted;
+  raise(ErrorKind::kDevice, is_told ? all.abort_text : text);
+}
+
 void Group::await_all(bool mapped, Clock::time_point deadline) {
+  Header& all = header();
   while (true) {
-    const uint32_t seen = header().arrivals.load();
+    const uint32_t seen = all.arrivals.load();
+    NEURON_CHECK(all.abort_state.load(std::memory_order_acquire) != kAborted, kDevice,
+                 all.abort_text);
     std::vector<std::string> absent;
+    std::string gone;
     for (int rank = 0; rank < size_; ++rank) {
       const RankControl& other = control(rank);
       if (other.joined.load(std::memory_order_acquire) == 0) {
@@ -139,21 +152,32 @@ void Group::await_all(bool mapped, Clock::time_point deadline) {
       } else if (mapped || rank == rank_) {
         continue;
       }
-      NEURON_CHECK(other.left.load() == 0 && start_time_of(other.pid) == other.start_time &&
-                       (peers_.empty() || !peers_[static_cast<size_t>(rank)]->has_died()),
-                   kDevice, "group '", name_, "': ", name_of(rank), " (process ", other.pid,
-                   ") ended while the group was being formed");
+      if (other.left.load() != 0 || start_time_of(other.pid) != other.start_time ||
+          (!peers_.empty() && peers_[static_cast<size_t>(rank)]->has_died())) {
+        gone = internal::join("group '", name_, "': ", name_of(rank), " (process ", other.pid,
+                              ") ended while the group was being formed");
+      }
     }
     if (absent.empty()) return;
-    NEURON_CHECK(Clock::now() < deadline, kDevice, "group '", name_, "' of ", size_,
-                 " ranks was not complete after ", timeout_ms_.load(), " ms: ", list_of(absent),
-                 " did not arrive");
-    futex_wait(header().arrivals, seen, 50'000'000);
+    if (!gone.empty()) give_up(gone);
+    if (Clock::now() >= deadline) {
+      give_up(internal::join("group '", name_, "' of ", size_, " ranks was not complete after ",
+                             timeout_ms_.load(), " ms: ", list_of(absent), " did not arrive"));
+    }
+    futex_wait(all.arrivals, seen, 50'000'000);
   }
 }
 
-// --- Starting
-// -------------------------------------------------------------------------------------
+void Group::publish_abort(const std::string& text) {
+  uint32_t none = kNotAborted;
+  Header& all = header();
+  if (!all.abort_state.compare_exchange_strong(none, kAborting)) return;
+  all.abort_rank = rank_;
+  std::snprintf(all.abort_text, sizeof(all.abort_text), "%s", text.c_str());
+  all.abort_state.store(kAborted, std::memory_order_release);
+}
+
+// --- Starting ------------------------------------------------------------------------------------
 
 void Group::check_usable() const {
   if (failure_.has_value()) throw Error(failure_->kind, failure_->text);
@@ -210,8 +234,7 @@ Milliseconds Group::timeout_of(const Operation& op) const {
   return op.timeout.count() > 0 ? op.timeout : Milliseconds(timeout_ms_.load());
 }
 
-// --- Moving
-// ---------------------------------------------------------------------------------------
+// --- Moving --------------------------------------------------------------------------------------
 
 bool Group::is_idle() const {
   return collectives_.empty() && transfers_->is_idle() &&
@@ -250,8 +273,7 @@ void Group::ring_peers() {
   ring_everybody_ = false;
 }
 
-// --- Ending
-// ---------------------------------------------------------------------------------------
+// --- Ending --------------------------------------------------------------------------------------
 
 std::vector<std::shared_ptr<Operation>> Group::outstanding() const {
   std::vector<std::shared_ptr<Operation>> ops(collectives_.begin(), collectives_.end());
@@ -268,13 +290,7 @@ void Group::fail(Failure failure, bool tell) {
                 internal::join("group '", name_, "' cannot be used any more: ", failure.text)};
   }
   if (tell) {
-    uint32_t none = kNotAborted;
-    Header& all = header();
-    if (all.abort_state.compare_exchange_strong(none, kAborting)) {
-      all.abort_rank = rank_;
-      std::snprintf(all.abort_text, sizeof(all.abort_text), "%s", failure.text.c_str());
-      all.abort_state.store(kAborted, std::memory_order_release);
-    }
+    publish_abort(failure.text);
     ring_all();
     ring_peers();
   }

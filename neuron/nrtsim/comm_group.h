@@ -51,6 +51,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Time limits and deaths.
   void check(Clock::time_point now);
   bool is_orphaned() const { return orphaned_; }
+  /// Ends everything here; the others find out by leave().
+  void end(Failure failure) { fail(std::move(failure), false); }
   /// Tells the others that this rank will do nothing any more.
   void leave();
 
@@ -70,7 +72,9 @@ class Group : public std::enable_shared_from_this<Group> {
  private:
   Group(const nrtsim_comm_config_t& config);
   bool meet(const nrtsim_comm_config_t& config);
+  [[noreturn]] void give_up(const std::string& text);
   void await_all(bool mapped, Clock::time_point deadline);
+  void publish_abort(const std::string& text);
   void check_usable() const;
   void take_inbox();
   void ring_peers();

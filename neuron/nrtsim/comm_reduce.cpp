@@ -13,8 +13,7 @@ namespace {
 
 constexpr int64_t kBlock = 2048;  // Elements; a block of the accumulator stays in the first cache.
 
-// --- Loading and storing blocks of narrow floats
-// --------------------------------------------------
+// --- Loading and storing blocks of narrow floats -------------------------------------------------
 
 template <typename S>
 constexpr bool kHasVectorForm = std::is_same_v<S, BF16> || std::is_same_v<S, F16>;
@@ -58,8 +57,7 @@ void store_block(const Compute<S>* from, int64_t count, S* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = narrow_to<S>(from[i]);
 }
 
-// --- Loops over one block
-// -------------------------------------------------------------------------
+// --- Loops over one block ------------------------------------------------------------------------
 
 template <CommReduction op, typename T>
 T combine(T a, T b) {

@@ -64,8 +64,7 @@ std::string Transfer::explain_wait() {
   return group().name_of(peer) + (is_send ? " has not called recv" : " has not called send");
 }
 
-// --- Starting and ending
-// --------------------------------------------------------------------------
+// --- Starting and ending -------------------------------------------------------------------------
 
 Transfers::Outgoing& Transfers::outgoing(int rank) {
   if (outgoing_.empty()) {
@@ -124,8 +123,7 @@ void Transfers::drop(Operation& op, Failure failure) {
   kept->fail(std::move(failure));
 }
 
-// --- Sending
-// --------------------------------------------------------------------------------------
+// --- Sending -------------------------------------------------------------------------------------
 
 size_t Transfers::room(int rank) const {
   Pipe& pipe = group_.layout().pipe(group_.base(), group_.rank(), rank);
@@ -217,8 +215,7 @@ bool Transfers::pump(int rank) {
   return any;
 }
 
-// --- Receiving
-// ------------------------------------------------------------------------------------
+// --- Receiving -----------------------------------------------------------------------------------
 
 void Transfers::read_ring(int rank, uint64_t at, void* to, size_t bytes) const {
   if (bytes == 0) return;

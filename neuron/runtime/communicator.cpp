@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <fstream>
@@ -19,6 +20,8 @@
 // Binds the transport of the simulator to streams, blocks and exceptions.
 namespace neuron::runtime {
 namespace {
+
+std::atomic<bool> g_has_communicators{false};
 
 using Timeout = std::optional<std::chrono::milliseconds>;
 
@@ -341,9 +344,15 @@ std::shared_ptr<Communicator> Communicator::create(const Rendezvous& rendezvous,
     if (exchange.failure != nullptr) std::rethrow_exception(exchange.failure);
     raise_error(error);
   }
+  g_has_communicators.store(true);
   auto communicator = std::make_shared<SimCommunicator>(functions, handle);
   communicator->set_self(communicator);
   return communicator;
+}
+
+void leave_communicators() noexcept {
+  if (!g_has_communicators.load() || in_bad_fork()) return;
+  nrt::api().nrtsim_comm()->leave_all();
 }
 
 std::string host_identity() {

@@ -83,7 +83,8 @@ class Operation {
   /// Work enqueued on the stream from now on runs after the operation. Blocks the host only where
   /// streams run inline; an error then is thrown here, else by the stream's next synchronisation.
   virtual void order_before(int device, int64_t stream) = 0;
-  /// Runs when done (at once if it is already), on the communicator's thread: keep it short.
+  /// Runs when done (at once if it is already), on the communicator's thread, or on one that waits
+  /// for an operation: keep it short. No lock of the transport is held.
   virtual void on_done(std::function<void()> callback) = 0;
   virtual uint64_t sequence() const = 0;
   /// recv from any rank: who sent; -1 until then.
@@ -127,5 +128,9 @@ class Communicator {
 /// Whether process `key` values come from the same host: boot id, shared-memory and user
 /// namespaces.
 std::string host_identity();
+
+/// The process ends: gives outstanding operations a second, ends the others with an error and tells
+/// all groups. Part of shutdown().
+void leave_communicators() noexcept;
 
 }  // namespace neuron::runtime

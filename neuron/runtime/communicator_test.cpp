@@ -1,158 +1,15 @@
-#include "neuron/runtime/communicator.h"
+#include "neuron/runtime/communicator_test.h"
 
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <complex>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <thread>
 
-#include "neuron/base/error.h"
 #include "neuron/base/float_formats.h"
-#include "neuron/runtime/executor.h"
 
-extern char** environ;
-
-// Each rank is a process of its own: this program again, told by variables which scenario to play.
 namespace neuron::runtime {
 namespace {
-
-namespace fs = std::filesystem;
-using std::chrono::milliseconds;
-
-struct Rank {
-  int rank, size;
-  fs::path folder;
-  std::shared_ptr<Communicator> comm;
-
-  // Values through files, as a store would have them.
-  Rendezvous rendezvous(const std::string& group) const {
-    const fs::path base = folder / group;
-    return {[base, me = rank](const std::string& key, const std::vector<uint8_t>& value) {
-              const fs::path draft = base.string() + key + "." + std::to_string(me);
-              std::ofstream(draft, std::ios::binary)
-                  .write(reinterpret_cast<const char*>(value.data()),
-                         static_cast<std::streamsize>(value.size()));
-              fs::rename(draft, base.string() + key);
-            },
-            [base](const std::string& key) {
-              const fs::path path = base.string() + key;
-              for (int i = 0; i < 20000 && !fs::exists(path); ++i) usleep(1000);
-              std::ifstream file(path, std::ios::binary);
-              if (!file) raise(ErrorKind::kDevice, "no value for ", key);
-              return std::vector<uint8_t>(std::istreambuf_iterator<char>(file), {});
-            }};
-  }
-  std::shared_ptr<Communicator> join(const std::string& group, milliseconds timeout) const {
-    CommunicatorOptions options;
-    options.rank = rank;
-    options.size = size;
-    options.group = group;
-    options.timeout = timeout;
-    return Communicator::create(rendezvous(group), options);
-  }
-  // Tells the parent, and other ranks.
-  void mark(const std::string& what) const { std::ofstream(folder / what) << "x"; }
-  void await(const std::string& what) const {
-    while (!fs::exists(folder / what)) usleep(1000);
-  }
-};
-
-using Scenario = void (*)(Rank&);
-std::map<std::string, Scenario>& scenarios() {
-  static std::map<std::string, Scenario> all;
-  return all;
-}
-#define SCENARIO(name)                                                     \
-  void name(Rank& r);                                                      \
-  const bool registered_##name = (scenarios().emplace(#name, name), true); \
-  void name([[maybe_unused]] Rank& r)
-
-// --- The parent's side
-// ----------------------------------------------------------------------------
-
-class Ranks {
- public:
-  Ranks(const std::string& scenario, int size) : size_(size) {
-    char pattern[] = "/tmp/neuron-comm-test-XXXXXX";
-    folder_ = mkdtemp(pattern);
-    for (int rank = 0; rank < size; ++rank) {
-      std::vector<std::string> variables;
-      for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
-      variables.push_back("NEURON_TEST_SCENARIO=" + scenario);
-      variables.push_back("NEURON_TEST_RANK=" + std::to_string(rank));
-      variables.push_back("NEURON_TEST_SIZE=" + std::to_string(size));
-      variables.push_back("NEURON_TEST_FOLDER=" + folder_.string());
-      std::vector<char*> environment;
-      for (std::string& entry : variables) environment.push_back(entry.data());
-      environment.push_back(nullptr);
-      std::string arguments[] = {"rank", "--gtest_filter=Rank.Plays", "--gtest_brief=1"};
-      char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), nullptr};
-      posix_spawn_file_actions_t actions;
-      posix_spawn_file_actions_init(&actions);
-      posix_spawn_file_actions_addopen(&actions, 1, output(rank).c_str(),
-                                       O_WRONLY | O_CREAT | O_TRUNC, 0600);
-      posix_spawn_file_actions_adddup2(&actions, 1, 2);
-      pid_t pid = 0;
-      EXPECT_EQ(posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv, environment.data()),
-                0);
-      posix_spawn_file_actions_destroy(&actions);
-      pids_.push_back(pid);
-    }
-  }
-  ~Ranks() {
-    for (pid_t pid : pids_) {
-      if (pid > 0) {
-        ::kill(pid, SIGKILL);
-        waitpid(pid, nullptr, 0);
-      }
-    }
-    fs::remove_all(folder_);
-  }
-  const fs::path& folder() const { return folder_; }
-  void kill(int rank) {
-    ::kill(pids_[static_cast<size_t>(rank)], SIGKILL);
-    waitpid(pids_[static_cast<size_t>(rank)], nullptr, 0);
-    pids_[static_cast<size_t>(rank)] = 0;
-  }
-  // Every living rank must end well.
-  void expect_success() {
-    for (int rank = 0; rank < size_; ++rank) {
-      pid_t& pid = pids_[static_cast<size_t>(rank)];
-      if (pid == 0) continue;
-      int status = -1;
-      waitpid(pid, &status, 0);
-      pid = 0;
-      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
-          << "rank " << rank << " of " << size_ << " ended with " << status << "\n"
-          << text(rank);
-    }
-  }
-  std::string text(int rank) const {
-    std::ifstream file(output(rank));
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }
-
- private:
-  std::string output(int rank) const {
-    return (folder_ / ("output" + std::to_string(rank))).string();
-  }
-  const int size_;
-  fs::path folder_;
-  std::vector<pid_t> pids_;
-};
-
-void run(const std::string& scenario, int size) { Ranks(scenario, size).expect_success(); }
 
 TEST(Rank, Plays) {
   const char* scenario = std::getenv("NEURON_TEST_SCENARIO");
@@ -165,8 +22,7 @@ TEST(Rank, Plays) {
   if (rank.comm != nullptr) rank.comm->close();
 }
 
-// --- Values
-// ---------------------------------------------------------------------------------------
+// --- Values --------------------------------------------------------------------------------------
 
 constexpr int kWide = 16;  // Bytes of the widest element.
 
@@ -259,8 +115,7 @@ Collective make(CollectiveKind kind, DType dtype = DType::f32,
 
 void finish(Rank& r, Collective call) { r.comm->start(std::move(call), 0, 0)->wait(); }
 
-// --- Scenarios
-// ------------------------------------------------------------------------------------
+// --- Scenarios -----------------------------------------------------------------------------------
 
 double reduced(Reduction reduction, DType dtype, int size, int64_t i) {
   double result = value_of(0, i);
@@ -573,6 +428,72 @@ SCENARIO(sends_and_receives) {
     r.comm->send(sent.piece(), DType::i64, 0, 5, 0, 0)->wait();
   }
   finish(r, make(CollectiveKind::kBarrier));
+}
+
+// Times, for work on the transport: --gtest_also_run_disabled_tests --gtest_filter=*Speed*.
+SCENARIO(measures) {
+  r.comm = r.join("g", milliseconds(60000));
+  const auto time = [&](const char* what, size_t bytes, int repeats, const auto& body) {
+    body();
+    finish(r, make(CollectiveKind::kBarrier));
+    std::vector<double> seconds;
+    for (int round = 0; round < 7; ++round) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < repeats; ++i) body();
+      seconds.push_back(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
+          repeats);
+    }
+    std::sort(seconds.begin(), seconds.end());
+    if (r.rank == 0) {
+      printf("%d ranks %-15s %9zu bytes: median %9.1f us, best %9.1f us, %6.2f GB/s\n", r.size,
+             what, bytes, seconds[3] * 1e6, seconds[0] * 1e6,
+             static_cast<double>(bytes) / seconds[3] * 1e-9);
+    }
+  };
+  const auto n = static_cast<int64_t>(r.size);
+  const size_t most = r.size <= 4 ? size_t{64} << 20 : size_t{1} << 20;
+  for (const size_t bytes : {size_t{1} << 10, size_t{64} << 10, size_t{1} << 20, most}) {
+    const int repeats = bytes <= 65536 ? 50 : bytes <= (1 << 20) ? 8 : 1;
+    const auto count = static_cast<int64_t>(bytes / 4);
+    std::vector<float> a(static_cast<size_t>(count), 1), all(static_cast<size_t>(count * n), 0);
+    Collective call = make(CollectiveKind::kAllReduce, DType::f32, Reduction::kMax);
+    call.inputs = call.outputs = {{{a.data(), nullptr}, count}};
+    time("all_reduce", bytes, repeats, [&] { finish(r, call); });
+    call = make(CollectiveKind::kAllGather);
+    call.inputs = {{{a.data(), nullptr}, count}};
+    for (int64_t q = 0; q < n; ++q) call.outputs.push_back({{&all[q * count], nullptr}, count});
+    time("all_gather", bytes, repeats, [&] { finish(r, call); });
+    call = make(CollectiveKind::kReduceScatter);
+    for (int64_t q = 0; q < n; ++q) call.inputs.push_back({{&all[q * count], nullptr}, count});
+    call.outputs = {{{a.data(), nullptr}, count}};
+    time("reduce_scatter", bytes, repeats, [&] { finish(r, call); });
+    if (bytes < most) {
+      call = make(CollectiveKind::kAllToAll);
+      for (int64_t q = 0; q < n; ++q) {
+        call.inputs.push_back({{&all[q * count], nullptr}, count / n});
+        call.outputs.push_back({{&a[q * (count / n)], nullptr}, count / n});
+      }
+      time("all_to_all", bytes, repeats, [&] { finish(r, call); });
+    }
+    call = make(CollectiveKind::kBroadcast);
+    call.inputs = call.outputs = {{{a.data(), nullptr}, count}};
+    time("broadcast", bytes, repeats, [&] { finish(r, call); });
+    const int next = (r.rank + 1) % r.size, before = (r.rank + r.size - 1) % r.size;
+    time("send and recv", bytes, repeats, [&] {
+      const auto send = r.comm->send(call.inputs[0], DType::f32, next, 0, 0, 0);
+      r.comm->recv({{all.data(), nullptr}, count}, DType::f32, before, 0, 0, 0)->wait();
+      send->wait();
+    });
+  }
+  time("barrier", 0, 50, [&] { finish(r, make(CollectiveKind::kBarrier)); });
+}
+TEST(DISABLED_Speed, OfTheTransport) {
+  for (const int size : {2, 4, 16}) {
+    Ranks ranks("measures", size);
+    ranks.expect_success();
+    printf("%s\n", ranks.text(0).c_str());
+  }
 }
 
 class Sizes : public ::testing::TestWithParam<int> {};

@@ -16,6 +16,7 @@
 #include "neuron/nrt/loader.h"
 #include "neuron/nrt/status.h"
 #include "neuron/nrtsim/library.h"
+#include "neuron/runtime/communicator.h"
 #include "neuron/runtime/executor.h"
 #include "neuron/runtime/placement.h"
 #include "neuron/runtime/runtime.h"
@@ -213,6 +214,7 @@ void register_library_kernel(const char* name, const void* nrtsim_lib_kernel) {
 
 void shutdown() noexcept {
   if (in_bad_fork() || is_shut_down()) return;
+  leave_communicators();  // Queued work may wait for operations.
   stop_executor();
   // Real devices are given back; the simulator's memory goes with the process, and tensors in static
   // storage may still be touched.
