@@ -6,10 +6,11 @@ PY := $(VENV)/bin/python
 BUILD := build/wheel
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-cpp test-python bench lint build dev system sanitize docs clean
+.PHONY: help demo demo-distributed test test-cpp test-python bench lint build dev system sanitize docs clean
 
 help:
 	@echo "make demo   train and sample a small GPT on device neuron"
+	@echo "make demo-distributed   train over 4 simulated cores (FSDP2 and tensor parallelism)"
 	@echo "make test   the whole test suite (C++ and Python)"
 	@echo "make bench  benchmarks against CPU eager, as a table and JSON"
 	@echo "make lint   layers, formatting, ruff"
@@ -44,6 +45,9 @@ dev: system $(VENV)/.ready
 # --- Running ----------------------------------------------------------------------------------
 demo: build
 	@$(PY) examples/train_gpt.py --device neuron
+
+demo-distributed: build
+	@OMP_NUM_THREADS=1 $(VENV)/bin/torchrun --nproc-per-node 4 examples/train_distributed.py --tp 2
 
 test: build test-cpp test-python
 

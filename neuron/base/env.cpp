@@ -1,5 +1,6 @@
 #include "neuron/base/env.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <charconv>
@@ -96,7 +97,8 @@ constexpr std::array<Variable, kCount> kTable = {{
     {"TORCH_NEURONX_HOST_ID", "string", "", "any text",
      "Ranks with different values never share memory, as if on different hosts."},
     {"NEURON_SIM_CORES", "integer", "2", "1 to 1024",
-     "Logical NeuronCores that the simulator shows if the NEURON_RT variables do not say."},
+     "Logical NeuronCores that the simulator shows if the NEURON_RT variables do not say. Unset, it "
+     "shows one for each rank of the launcher (LOCAL_WORLD_SIZE), at least 2, at most 64."},
     {"NEURON_SIM_FAULTS", "string", "", "list of call:status[@n], e.g. nrt_load:RESOURCE@2",
      "Failures that the simulator injects, for tests."},
 }};
@@ -223,6 +225,17 @@ std::string parse_target() {
   return {};
 }
 
+// A launcher that starts several ranks here expects a machine with a core for each.
+int parse_sim_cores() {
+  if (!raw(kSimCores).empty()) return static_cast<int>(parse_integer(kSimCores, 1, 1024));
+  const char* text = std::getenv("LOCAL_WORLD_SIZE");
+  const std::string_view ranks = text == nullptr ? std::string_view() : std::string_view(text);
+  int count = 0;
+  const auto [end, failure] = std::from_chars(ranks.data(), ranks.data() + ranks.size(), count);
+  const bool number = failure == std::errc() && end == ranks.data() + ranks.size();
+  return number ? std::clamp(count, 2, 64) : 2;  // 64: one trn2.48xlarge
+}
+
 std::string find_cache_dir() {
   if (const std::string_view dir = raw(kCacheDir); !dir.empty()) return std::string(dir);
   if (const char* dir = std::getenv("XDG_CACHE_HOME"); dir != nullptr && dir[0] == '/') {
@@ -314,7 +327,7 @@ Cached<int> g_flight_recorder_size([] {
   return static_cast<int>(parse_integer(kFlightRecorderSize, 0, 1000000));
 });
 Cached<std::string> g_host_id([] { return std::string(raw(kHostId)); });
-Cached<int> g_sim_cores([] { return static_cast<int>(parse_integer(kSimCores, 1, 1024)); });
+Cached<int> g_sim_cores(parse_sim_cores);
 Cached<std::string> g_sim_faults([] { return std::string(raw(kSimFaults)); });
 
 }  // namespace

@@ -78,6 +78,17 @@ TEST_F(EnvTest, RejectsNumbersThatAreNone) {
   }
 }
 
+TEST_F(EnvTest, SimulatorHasACoreForEachLocalRank) {
+  EXPECT_EQ(env::sim_cores(), 2);
+  for (const auto& [ranks, cores] : {std::pair{"4", 4}, {"1", 2}, {"500", 64}, {"x", 2}}) {
+    set("LOCAL_WORLD_SIZE", ranks);
+    EXPECT_EQ(env::sim_cores(), cores) << ranks;
+  }
+  set("NEURON_SIM_CORES", "3");
+  EXPECT_EQ(env::sim_cores(), 3);
+  unsetenv("LOCAL_WORLD_SIZE");
+}
+
 TEST_F(EnvTest, EveryVariableIsDocumented) {
   const std::string text = env::table_as_markdown();
   for (const env::Variable& row : env::table()) {
