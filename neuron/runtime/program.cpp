@@ -35,16 +35,6 @@ size_t buffer_bytes(const hlo::Type& type, DimsRef strides) {
   return static_cast<size_t>(storage_extent(type.dims, strides)) * size_of(type.dtype);
 }
 
-std::string describe(const hlo::Module& module, int device) {
-  std::string text = "(";
-  const char* separator = "";
-  for (const hlo::Parameter& parameter : module.parameters()) {
-    text += separator + to_string(parameter.type);
-    separator = ", ";
-  }
-  return internal::join(text, ") on neuron:", device);
-}
-
 }  // namespace
 
 // The NRT tensors of one run. Bindings stay: most programs see the same addresses at every step.
@@ -79,11 +69,14 @@ Program::Program(int device, const hlo::Module& module, std::span<const std::byt
       neff_bytes_(neff.size()),
       parameter_count_(module.parameters().size()),
       scalar_count_(module.scalars().size()),
-      signature_(describe(module, device)),
       dump_(ProgramDump::create(module)) {
+  ports_.reserve(parameter_count_ + module.results().size());
+  types_.reserve(parameter_count_);
   for (size_t i = 0; i < parameter_count_; ++i) {
     const hlo::Parameter& parameter = module.parameters()[i];
-    ports_.push_back({"input" + std::to_string(i), buffer_bytes(parameter.type, parameter.strides)});
+    ports_.push_back(
+        {"input" + std::to_string(i), buffer_bytes(parameter.type, parameter.strides)});
+    types_.push_back(parameter.type);
   }
   for (size_t i = 0; i < module.results().size(); ++i) {
     const hlo::Result& result = module.results()[i];
@@ -167,8 +160,8 @@ void Program::bind(Frame& frame, size_t port, const Buffer& buffer) const {
   if (is_simulator_) {
     void* const address = bytes == 0 ? g_nothing : buffer.address;
     NEURON_ASSERT(address != nullptr, "no memory for ", ports_[port].name);
-    NRT_CHECK(api.nrt_tensor_attach_buffer(slot.tensor, address, bytes), "attaching ",
-              Bytes(bytes), " to ", ports_[port].name);
+    NRT_CHECK(api.nrt_tensor_attach_buffer(slot.tensor, address, bytes), "attaching ", Bytes(bytes),
+              " to ", ports_[port].name);
   } else {
     NEURON_ASSERT(buffer.block != nullptr, "no device memory for ", ports_[port].name);
     const DeviceRange range = range_of(buffer.block, buffer.address, bytes);
@@ -184,8 +177,7 @@ void Program::bind(Frame& frame, size_t port, const Buffer& buffer) const {
 }
 
 void Program::add_to_set(Frame& frame, size_t port, nrt_tensor_t* tensor) const {
-  nrt_tensor_set_t* set =
-      port < parameter_count_ ? frame.inputs.get() : frame.outputs.get();
+  nrt_tensor_set_t* set = port < parameter_count_ ? frame.inputs.get() : frame.outputs.get();
   NRT_CHECK(nrt::api().nrt_add_tensor_to_tensor_set(set, ports_[port].name.c_str(), tensor),
             "adding ", ports_[port].name, " to a tensor set");
 }
@@ -241,8 +233,18 @@ NRT_STATUS Program::run_and_dump(const Frame& frame, std::span<const Buffer> par
   return status;
 }
 
+std::string Program::signature() const {
+  std::string text = "(";
+  const char* separator = "";
+  for (const hlo::Type& type : types_) {
+    text += separator + to_string(type);
+    separator = ", ";
+  }
+  return internal::join(text, ") on neuron:", device_);
+}
+
 void Program::raise_failure(NRT_STATUS status, const char* op) const {
-  nrt::raise_status(status, std::string(op) + signature_);
+  nrt::raise_status(status, std::string(op) + signature());
 }
 
 void Program::drop_cached_bindings() const noexcept {

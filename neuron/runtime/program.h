@@ -29,7 +29,7 @@ class Program {
 
   int device() const { return device_; }
   /// "(f32[2, 3], i64[4]) on neuron:0".
-  const std::string& signature() const { return signature_; }
+  std::string signature() const;
   size_t neff_bytes() const { return neff_bytes_; }
 
   /// Runs once on this thread and returns the NRT's answer. Throws Error for operands that do not
@@ -64,7 +64,7 @@ class Program {
   std::vector<Port> ports_;  // Parameters, then results.
   size_t parameter_count_;
   size_t scalar_count_;
-  std::string signature_;
+  std::vector<hlo::Type> types_;       // Of the parameters.
   std::unique_ptr<ProgramDump> dump_;  // Usually null.
   nrt::LoadedModel* model_ = nullptr;  // Owned.
 

@@ -5,6 +5,7 @@
 
 #include "neuron/base/error.h"
 #include "neuron/base/log.h"
+#include "neuron/compiler/cpu/flat_programs.h"
 #include "neuron/compiler/cpu/kernel_counters.h"
 #include "neuron/compiler/cpu/plan.h"
 
@@ -63,13 +64,14 @@ const bool registered = register_compiler("cpu", [](std::string_view target) {
   return std::unique_ptr<Compiler>(new CpuCompiler(target));
 });
 
+FlatPrograms& flat_programs() {
+  static FlatPrograms* all = new FlatPrograms;
+  return *all;
+}
+
 }  // namespace
 
 neff::Program CpuCompiler::compile_program(const hlo::Module& module, bool self_contained) {
-  Plan plan = make_plan(module);
-  if (log::enabled(env::LogLevel::Debug)) {
-    log::debug("plan of a program of ", module.size(), " operations:\n", to_string(plan));
-  }
   neff::Program program;
   program.target = target_;
   program.cpu_features = host_features();
@@ -86,6 +88,22 @@ neff::Program CpuCompiler::compile_program(const hlo::Module& module, bool self_
          r.alias});
   }
   program.scalar_count = static_cast<uint32_t>(module.scalars().size());
+  const std::optional<FlatKey> flat = flat_key(module);
+  if (flat) {
+    if (std::optional<FlatPrograms::Found> found = flat_programs().find(*flat)) {
+      const bool carried = self_contained || !shipped().contains(found->hash);
+      program.kernels.push_back({found->hash, {}});
+      if (carried) program.kernels[0].object = *found->object;
+      program.steps.push_back(std::move(found->step));
+      known_hits_.fetch_add(1, std::memory_order_relaxed);
+      programs_.fetch_add(1, std::memory_order_relaxed);
+      return program;
+    }
+  }
+  Plan plan = make_plan(module);
+  if (log::enabled(env::LogLevel::Debug)) {
+    log::debug("plan of a program of ", module.size(), " operations:\n", to_string(plan));
+  }
   program.arena_bytes = plan.arena_bytes;
   program.constants = std::move(plan.constants);
   program.steps.reserve(plan.steps.size());
@@ -129,10 +147,16 @@ neff::Program CpuCompiler::compile_program(const hlo::Module& module, bool self_
       program.kernels[missing_number[k]].object = *made[k].object;
       shipped().add(made[k].hash);
     }
+    if (flat && plan.steps.size() == 1 && program.steps.size() == 1 && plan.arena_bytes == 0 &&
+        program.constants.empty() && made.size() == 1) {
+      flat_programs().add(*flat, plan.steps[0], program.steps[0], made[0].hash, made[0].object);
+    }
   }
   programs_.fetch_add(1, std::memory_order_relaxed);
   return program;
 }
+
+void CpuCompiler::forget_plans() { flat_programs().clear(); }
 
 std::vector<std::byte> CpuCompiler::compile(const hlo::Module& module) {
   return neff::write_neff(compile_program(module, true));

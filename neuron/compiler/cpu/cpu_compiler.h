@@ -23,6 +23,8 @@ class CpuCompiler : public Compiler {
   /// The program before it is written as a NEFF. With `self_contained` every kernel carries its
   /// code; without, only those that no earlier program of this process carried.
   neff::Program compile_program(const hlo::Module& module, bool self_contained);
+  /// Drops what is remembered of programs' structures, so that the next is planned anew.
+  static void forget_plans();
 
  private:
   std::string target_;

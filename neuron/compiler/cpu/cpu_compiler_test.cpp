@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "neuron/base/error.h"
+#include "neuron/compiler/cpu/flat_programs.h"
 #include "neuron/hlo/builder.h"
 #include "neuron/neff/program.h"
 
@@ -52,6 +53,52 @@ TEST(CpuCompiler, LargeLoopsAreSplitSmallOnesAreNot) {
   const neff::Program large = compiler.compile_program(scaled_sum(2048, 2048), true);
   EXPECT_GT(large.steps[0].kernel.grain, 0);
   EXPECT_LT(large.steps[0].kernel.grain, large.steps[0].kernel.extent);
+}
+
+// A pointwise program of one shape, overwriting its first operand if `alias` is 0.
+hlo::Module flat_chain(DType type, Dims dims, int32_t alias) {
+  hlo::Builder b;
+  const Dims strides = contiguous_strides(dims);
+  const hlo::Value x = b.parameter(type, dims, strides);
+  const hlo::Value y = b.parameter(type, dims, strides);
+  const hlo::Value scale = b.convert(b.scalar(DType::f64), type);
+  const hlo::Value sum = b.add(b.mul(x, b.broadcast_to(scale, dims)), y);
+  b.result(b.select(b.gt(sum, b.constant(type, 3)), sum, b.constant(type, 7)), strides, alias);
+  return b.finish();
+}
+
+TEST(CpuCompiler, FlatProgramsOfNewSizesAreWhatPlanningGives) {
+  std::unique_ptr<Compiler> compiler = make_compiler("cpu", "trn2");
+  for (DType type : {DType::f32, DType::bf16, DType::i64}) {
+    for (int32_t alias : {-1, 0}) {
+      for (const Dims& dims : {Dims{100}, Dims{2}, Dims{3, 5}, Dims{1, 17}, Dims{1 << 12, 33},
+                               Dims{1 << 11, 1 << 12}, Dims{7, 1, 64}, Dims{4096}}) {
+        const hlo::Module module = flat_chain(type, dims, alias);
+        const std::vector<std::byte> known = compiler->compile(module);
+        CpuCompiler::forget_plans();
+        EXPECT_EQ(known, compiler->compile(module)) << to_string(module.parameters()[0].type);
+      }
+    }
+  }
+}
+
+TEST(CpuCompiler, OnlyPointwiseProgramsOfOneShapeAreFlat) {
+  EXPECT_TRUE(flat_key(flat_chain(DType::f32, Dims{4, 5}, -1)).has_value());
+  EXPECT_FALSE(flat_key(flat_chain(DType::f32, Dims{}, -1)).has_value());
+  EXPECT_FALSE(flat_key(flat_chain(DType::f32, Dims{0, 3}, -1)).has_value());
+  EXPECT_EQ(flat_key(flat_chain(DType::f32, Dims{4, 5}, -1))->structure,
+            flat_key(flat_chain(DType::f32, Dims{3, 2}, -1))->structure);
+  EXPECT_NE(flat_key(flat_chain(DType::f32, Dims{4, 5}, -1))->structure,
+            flat_key(flat_chain(DType::f32, Dims{4, 5}, 0))->structure);
+  EXPECT_NE(flat_key(flat_chain(DType::f32, Dims{4, 5}, -1))->structure,
+            flat_key(flat_chain(DType::bf16, Dims{4, 5}, -1))->structure);
+  hlo::Builder b;
+  const hlo::Value x = b.parameter(DType::f32, Dims{4, 4});
+  b.result(b.add(x, b.transpose(x, Dims{1, 0})));
+  EXPECT_FALSE(flat_key(b.finish()).has_value());
+  hlo::Builder strided;
+  strided.result(strided.neg(strided.parameter(DType::f32, Dims{4, 4}, Dims{8, 1})));
+  EXPECT_FALSE(flat_key(strided.finish()).has_value());
 }
 
 TEST(CpuCompiler, IndexErrorsNameTheStep) {
