@@ -10,8 +10,8 @@ namespace {
 
 // Reductions of so little (over all ranks) are done by every rank for itself: one wait, not two.
 constexpr int64_t kDirectBytes = 128 << 10;
-// What one round moves: two of them and their results stay in the second cache.
-constexpr int64_t kRoundBytes = 256 << 10;
+// What one round moves at most: much more than a wake-up costs, little enough for the last cache.
+constexpr int64_t kRoundBytes = 1 << 20;
 constexpr int64_t kReduceBlock = 16 << 10;
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }

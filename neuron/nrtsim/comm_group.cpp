@@ -103,8 +103,7 @@ bool Group::meet(const nrtsim_comm_config_t& config) {
   own.bell_fd = engine.bell_fd();
   own.bell_token = engine.bell().token;
   own.joined.store(1, std::memory_order_release);
-  header().arrivals.fetch_add(1);
-  futex_wake(header().arrivals, kMaxRanks);
+  arrive();
   await_all(false, deadline);
 
   for (int rank = 0; rank < size_; ++rank) {
@@ -117,11 +116,16 @@ bool Group::meet(const nrtsim_comm_config_t& config) {
     }
   }
   own.mapped.store(1, std::memory_order_release);
-  header().arrivals.fetch_add(1);
-  futex_wake(header().arrivals, kMaxRanks);
+  arrive();
   await_all(true, deadline);
   memory_.close_fd();
   return true;
+}
+
+void Group::arrive() {
+  // Nobody has anything to do before the last one is there.
+  const auto arrived = static_cast<int>(header().arrivals.fetch_add(1) + 1);
+  if (arrived % size_ == 0) futex_wake(header().arrivals, kMaxRanks);
 }
 
 // Whoever gives up first says why, so that all ranks report the same.
@@ -135,36 +139,42 @@ void Group::give_up(const std::string& text) {
 
 void Group::await_all(bool mapped, Clock::time_point deadline) {
   Header& all = header();
+  const uint32_t expected = static_cast<uint32_t>(mapped ? 2 * size_ : size_);
   while (true) {
-    const uint32_t seen = all.arrivals.load();
+    const uint32_t seen = all.arrivals.load(std::memory_order_acquire);
+    if (seen >= expected) return;
     NEURON_CHECK(all.abort_state.load(std::memory_order_acquire) != kAborted, kDevice,
                  all.abort_text);
-    std::vector<std::string> absent;
-    std::string gone;
-    for (int rank = 0; rank < size_; ++rank) {
-      const RankControl& other = control(rank);
-      if (other.joined.load(std::memory_order_acquire) == 0) {
-        absent.push_back(name_of(rank));
-        continue;
-      }
-      if (mapped && other.mapped.load(std::memory_order_acquire) == 0) {
-        absent.push_back(name_of(rank));
-      } else if (mapped || rank == rank_) {
-        continue;
-      }
-      if (other.left.load() != 0 || start_time_of(other.pid) != other.start_time ||
-          (!peers_.empty() && peers_[static_cast<size_t>(rank)]->has_died())) {
-        gone = internal::join("group '", name_, "': ", name_of(rank), " (process ", other.pid,
-                              ") ended while the group was being formed");
-      }
+    const Clock::time_point start = Clock::now();
+    futex_wait(all.arrivals, seen, 100'000'000);
+    const Clock::time_point now = Clock::now();
+    // Deaths are looked for when nothing happens.
+    if (now - start > Milliseconds(90) || now >= deadline) check_arrivals(mapped, now >= deadline);
+  }
+}
+
+void Group::check_arrivals(bool mapped, bool is_late) {
+  std::vector<std::string> absent;
+  for (int rank = 0; rank < size_; ++rank) {
+    const RankControl& other = control(rank);
+    if (other.joined.load(std::memory_order_acquire) == 0) {
+      absent.push_back(name_of(rank));
+      continue;
     }
-    if (absent.empty()) return;
-    if (!gone.empty()) give_up(gone);
-    if (Clock::now() >= deadline) {
-      give_up(internal::join("group '", name_, "' of ", size_, " ranks was not complete after ",
-                             timeout_ms_.load(), " ms: ", list_of(absent), " did not arrive"));
+    if (mapped && other.mapped.load(std::memory_order_acquire) == 0) {
+      absent.push_back(name_of(rank));
+    } else if (mapped || rank == rank_) {
+      continue;
     }
-    futex_wait(all.arrivals, seen, 50'000'000);
+    if (other.left.load() != 0 || start_time_of(other.pid) != other.start_time ||
+        (!peers_.empty() && peers_[static_cast<size_t>(rank)]->has_died())) {
+      give_up(internal::join("group '", name_, "': ", name_of(rank), " (process ", other.pid,
+                             ") ended while the group was being formed"));
+    }
+  }
+  if (is_late && !absent.empty()) {
+    give_up(internal::join("group '", name_, "' of ", size_, " ranks was not complete after ",
+                           timeout_ms_.load(), " ms: ", list_of(absent), " did not arrive"));
   }
 }
 

@@ -73,6 +73,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(const nrtsim_comm_config_t& config);
   bool meet(const nrtsim_comm_config_t& config);
   [[noreturn]] void give_up(const std::string& text);
+  void arrive();
+  void check_arrivals(bool mapped, bool is_late);
   void await_all(bool mapped, Clock::time_point deadline);
   void publish_abort(const std::string& text);
   void check_usable() const;

@@ -124,15 +124,18 @@ uint64_t start_time_of(int pid) {
 
 Layout::Layout(int size) : size_(size) {
   const size_t n = static_cast<size_t>(size);
-  // About 1 MiB of each rank's for all its peers.
-  pipe_ = std::clamp(round_up((size_t{1} << 20) / n, kPage), size_t{16} << 10, size_t{256} << 10);
+  // Pages that nobody touches cost nothing, so this bounds what large transfers take. Few ranks
+  // get more each: a round then outweighs its wake-ups.
+  stage_ = std::clamp((size_t{8} << 20) / n, size_t{1} << 20, size_t{4} << 20) / kPage * kPage;
+  // The same for the pipes to all peers together.
+  pipe_ = std::clamp(round_up((size_t{4} << 20) / n, kPage), size_t{16} << 10, size_t{1} << 20);
   description_ = round_up(sizeof(Description) + 2 * n * sizeof(int64_t), kLine);
   controls_ = round_up(sizeof(Header), kPage);
   descriptions_ = round_up(controls_ + n * sizeof(RankControl), kPage);
   pipes_ = round_up(descriptions_ + n * 2 * description_, kPage);
   pipe_data_ = round_up(pipes_ + n * n * sizeof(Pipe), kPage);
   stages_ = round_up(pipe_data_ + n * n * pipe_, kPage);
-  bytes_ = stages_ + n * 2 * kStage;
+  bytes_ = stages_ + n * 2 * stage_;
 }
 
 }  // namespace neuron::nrtsim

@@ -123,7 +123,7 @@ class Layout {
   explicit Layout(int size);
 
   size_t bytes() const { return bytes_; }
-  size_t stage_bytes() const { return kStage; }
+  size_t stage_bytes() const { return stage_; }
   size_t pipe_bytes() const { return pipe_; }
 
   Header& header(std::byte* base) const { return *reinterpret_cast<Header*>(base); }
@@ -146,19 +146,16 @@ class Layout {
   }
   /// Where `rank` puts its data of collectives with even (odd) numbers.
   std::byte* stage(std::byte* base, int rank, uint64_t sequence) const {
-    return base + stages_ + (static_cast<size_t>(rank) * 2 + (sequence & 1)) * kStage;
+    return base + stages_ + (static_cast<size_t>(rank) * 2 + (sequence & 1)) * stage_;
   }
 
  private:
-  // Pages that nobody touches cost nothing, so this bounds what large transfers take.
-  static constexpr size_t kStage = size_t{1} << 20;
-
   size_t pipe_index(int from, int to) const {
     return static_cast<size_t>(from) * static_cast<size_t>(size_) + static_cast<size_t>(to);
   }
 
   int size_;
-  size_t pipe_, description_;
+  size_t stage_, pipe_, description_;
   size_t controls_, descriptions_, pipes_, pipe_data_, stages_, bytes_;
 };
 

@@ -12,7 +12,9 @@ namespace {
 // Small messages that a rank may send to another before they are asked for.
 constexpr uint64_t kBuffered = uint64_t{4} << 20;
 // What one poll() moves through one pipe.
-constexpr int64_t kPollBytes = 256 << 10;
+constexpr int64_t kPollBytes = 1 << 20;
+// Larger messages are not sent before they are asked for.
+constexpr int64_t kSmall = 64 << 10;
 
 uint64_t key_of(int rank, uint64_t id) { return static_cast<uint64_t>(rank) << 48 | id; }
 
@@ -178,8 +180,8 @@ bool Transfers::pump(int rank) {
     Frame frame{kMessage, static_cast<uint32_t>(op->dtype), op->tag, 0, op->bytes, op->bytes};
     const Pipe& pipe = group_.layout().pipe(group_.base(), group_.rank(), rank);
     const uint64_t unmatched = lane.buffered - pipe.matched.load(std::memory_order_relaxed);
-    const bool is_small =
-        op->bytes <= limit && unmatched + static_cast<uint64_t>(op->bytes) <= kBuffered;
+    const bool is_small = op->bytes <= std::min(limit, kSmall) &&
+                          unmatched + static_cast<uint64_t>(op->bytes) <= kBuffered;
     if (!is_small) {
       if (op->id == 0) op->id = next_id_++;
       frame.type = kRequest;
