@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "neuron/aten/tensor.h"
+#include "neuron/runtime/pinned.h"
 
 namespace neuron::aten {
 namespace {
@@ -98,9 +99,18 @@ class PinnedAllocator final : public at::HostAllocator {
   }
   bool record_event(void*, void*, c10::Stream) override { return true; }
   void empty_cache() override { runtime::empty_pinned_cache(); }
-  at::HostStats get_stats() override { return {}; }
-  void reset_accumulated_stats() override {}
-  void reset_peak_stats() override {}
+  at::HostStats get_stats() override {
+    const runtime::PinnedStats stats = runtime::pinned_stats();
+    at::HostStats out;
+    out.active_requests = to_torch(stats.requests);
+    out.active_bytes = to_torch(stats.active_bytes);
+    out.allocations = to_torch(stats.blocks);
+    out.allocated_bytes = to_torch(stats.reserved_bytes);
+    out.num_host_alloc = stats.carved;
+    return out;
+  }
+  void reset_accumulated_stats() override { runtime::reset_accumulated_pinned_stats(); }
+  void reset_peak_stats() override { runtime::reset_peak_pinned_stats(); }
 };
 
 NeuronAllocator* const kAllocator = new NeuronAllocator;  // Leaked: tensors outlive main().

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "neuron/aten/dispatch.h"
+#include "neuron/aten/op_tracking.h"
 #include "neuron/aten/tensor.h"
 
 // Everything that moves tensors: between host and device, between devices, and on one device.
@@ -159,8 +160,10 @@ void copy_to_host(const at::Tensor& source, const at::Tensor& destination, bool 
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool non_blocking) {
-  if (destination.numel() == 0) return destination;
+  static OpCounter& counter = counter_of("aten::copy_");
+  counter.native.fetch_add(1, std::memory_order_relaxed);
   at::Tensor source = self.sizes() == destination.sizes() ? self : self.expand_as(destination);
+  if (destination.numel() == 0) return destination;
   if (!on_device(source)) {
     TORCH_CHECK(source.device().is_cpu(), "cannot copy from ", source.device(), " to ",
                 destination.device());
@@ -195,11 +198,19 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destination) {
+  TORCH_CHECK(self.device().is_cpu() && on_device(destination),
+              "_copy_from_and_resize: only support copy from cpu tensor to neuron tensor, got ",
+              self.device(), " to ", destination.device());
+  TORCH_CHECK(destination.numel() == 0 || self.sizes() == destination.sizes(),
+              "_copy_from_and_resize: only support copy with same size, or to an empty tensor; got ",
+              self.sizes(), " to ", destination.sizes());
   if (self.sizes() != destination.sizes()) destination.resize_(self.sizes());
   return copy_from(self, destination, false);
 }
 
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
+  static OpCounter& counter = counter_of("aten::_local_scalar_dense");
+  counter.native.fetch_add(1, std::memory_order_relaxed);
   const size_t size = self.element_size();
   const c10::DeviceIndex device = self.device().index();
   alignas(16) char bytes[16] = {};

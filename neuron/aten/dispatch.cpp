@@ -5,10 +5,13 @@
 #include <ATen/core/List.h>
 #include <ATen/ops/_copy_from.h>
 
+#include <mutex>
+
 #include "neuron/aten/convert.h"
 #include "neuron/aten/fallback.h"
 #include "neuron/aten/lowered_op.h"
 #include "neuron/aten/tensor.h"
+#include "neuron/runtime/capture.h"
 
 namespace neuron::aten {
 namespace {
@@ -35,6 +38,31 @@ c10::IValue make_return(const ReturnPlan& plan, c10::SmallVector<at::Tensor, 4>&
 }
 
 }  // namespace
+
+namespace {
+
+struct AllOps {
+  std::mutex mutex;
+  std::vector<LoweredOp*> ops;
+};
+AllOps& all_ops() {
+  static auto* const all = new AllOps;
+  return *all;
+}
+
+}  // namespace
+
+LoweredOp::LoweredOp(Overload& overload) : overload_(overload) {
+  const std::lock_guard lock(all_ops().mutex);
+  all_ops().ops.push_back(this);
+}
+
+void LoweredOp::clear_caches() {
+  const std::lock_guard lock(all_ops().mutex);
+  for (LoweredOp* op : all_ops().ops) op->cache_.clear();
+}
+
+void clear_entry_caches() { LoweredOp::clear_caches(); }
 
 void LoweredOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                            torch::jit::Stack* stack) {
@@ -145,8 +173,30 @@ void LoweredOp::run(const Entry& entry, const CallView& view, Results& results) 
     }
     runtime::launch(device, current_stream(device), entry.program, parameters, scalars, outputs,
                     overload_.name.c_str());
+    if (entry.philox_counters > 0 && runtime::is_capturing(device, current_stream(device)))
+        [[unlikely]] {
+      draw_again_on_replay(entry, view, device);
+    }
   }
   overload_.counter->native.fetch_add(1, std::memory_order_relaxed);
+}
+
+void LoweredOp::draw_again_on_replay(const Entry& entry, const CallView& view,
+                                     c10::DeviceIndex device) {
+  std::optional<at::Generator> generator;
+  if (view.generator != nullptr) generator = view.generator->toGenerator();
+  std::vector<size_t> seeds, offsets;
+  for (size_t i = 0; i < entry.scalars.size(); ++i) {
+    if (entry.scalars[i].kind == lowering::InputSource::Kind::PhiloxSeed) seeds.push_back(i);
+    if (entry.scalars[i].kind == lowering::InputSource::Kind::PhiloxOffset) offsets.push_back(i);
+  }
+  runtime::refresh_before_replay(
+      device, current_stream(device),
+      [=, counters = entry.philox_counters](std::span<runtime::ScalarSlot> scalars) {
+        const PhiloxDraw draw = draw_philox(generator, device, counters);
+        for (const size_t i : seeds) scalars[i].integer = static_cast<int64_t>(draw.seed);
+        for (const size_t i : offsets) scalars[i].integer = static_cast<int64_t>(draw.offset);
+      });
 }
 
 void LoweredOp::push_returns(const Entry& entry, const CallView& view, Results& results,

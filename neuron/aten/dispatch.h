@@ -40,7 +40,12 @@ void reset_op_counts();
 /// Counts a call of a hand-written op (copies, views do not count).
 void count_native(const char* name);
 
+/// Forgets the programs of all calls seen so far.
+void clear_entry_caches();
+
 /// Whether an op without a lowering may run on the CPU (default), by environment or setting.
 void set_fallback_allowed(bool allowed);
+/// The same with -1 for "as the environment says"; returns what was set before.
+int exchange_fallback_setting(int setting);
 
 }  // namespace neuron::aten

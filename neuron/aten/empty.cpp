@@ -13,6 +13,8 @@
 #include <torch/library.h>
 
 #include "neuron/aten/allocator.h"
+#include "neuron/aten/devices.h"
+#include "neuron/aten/op_tracking.h"
 #include "neuron/aten/storage.h"
 #include "neuron/aten/tensor.h"
 
@@ -23,10 +25,7 @@ namespace {
 c10::DeviceIndex checked_index(std::optional<c10::Device> device) {
   const c10::DeviceIndex index =
       device.has_value() && device->has_index() ? device->index() : current_device();
-  const int count = runtime::device_count();
-  TORCH_CHECK(index >= 0 && index < count, "neuron:", static_cast<int>(index),
-              ": device index out of range: this process sees ", count,
-              " NeuronCores, so valid indices are 0 to ", count - 1);
+  check_device_index(index);
   return index;
 }
 
@@ -48,10 +47,12 @@ at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<c10::ScalarT
                                std::optional<c10::Layout> layout,
                                std::optional<c10::Device> device, std::optional<bool> pin_memory,
                                std::optional<c10::MemoryFormat> format) {
+  static OpCounter& counter = counter_of("aten::empty.memory_format");
   check_options(layout, pin_memory);
   const c10::ScalarType dtype = checked_type(type);
   const c10::DeviceIndex index = checked_index(device);
   translating_errors([&] { runtime::ensure_device(index); });
+  counter.native.fetch_add(1, std::memory_order_relaxed);
   const c10::DeviceIndex previous = current_device();
   if (previous != index) set_current_device(index);
   constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
@@ -69,6 +70,7 @@ at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<c10::ScalarT
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                          std::optional<c10::ScalarType> type, std::optional<c10::Layout> layout,
                          std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  static OpCounter& counter = counter_of("aten::empty_strided");
   check_options(layout, pin_memory);
   const c10::ScalarType dtype = checked_type(type);
   const c10::DeviceIndex index = checked_index(device);
@@ -81,6 +83,7 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
   // Checks for overflow.
   at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
   translating_errors([&] { runtime::ensure_device(index); });
+  counter.native.fetch_add(1, std::memory_order_relaxed);
   return empty_strided_unchecked(sizes, strides, dtype, index);
 }
 
@@ -112,6 +115,8 @@ void grow_storage(at::TensorImpl* impl, int64_t extent) {
 
 const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef sym_sizes,
                           std::optional<c10::MemoryFormat> format) {
+  static OpCounter& counter = counter_of("aten::resize_");
+  counter.native.fetch_add(1, std::memory_order_relaxed);
   const at::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(sym_sizes);
   at::TensorImpl* impl = self.unsafeGetTensorImpl();
   if (impl->sizes() != sizes) {
@@ -131,6 +136,13 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset
   const at::IntArrayRef sizes = C10_AS_INTARRAYREF_SLOW(sym_sizes);
   const at::IntArrayRef strides = C10_AS_INTARRAYREF_SLOW(sym_strides);
   const int64_t start = offset.guard_int(__FILE__, __LINE__);
+  static OpCounter& counter = counter_of("aten::set_.source_Storage_storage_offset");
+  TORCH_CHECK(source.device_type() == c10::DeviceType::PrivateUse1,
+              "Attempted to set the storage of a tensor on device \"", self.device(),
+              "\" to a storage on different device \"", source.device(),
+              "\": the storage is on ", source.device(), ", expected neuron");
+  TORCH_CHECK(start >= 0, "Tensor: invalid storage offset ", start);
+  counter.native.fetch_add(1, std::memory_order_relaxed);
   at::native::checkSetStorage(self, source, start, sizes, strides);
   at::TensorImpl* impl = self.unsafeGetTensorImpl();
   impl->set_storage_offset(start);
@@ -153,6 +165,9 @@ at::Tensor& set_storage_whole(at::Tensor& self, at::Storage source) {
 }
 
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  TORCH_CHECK(on_device(source), "Attempted to set the storage of a tensor on device \"",
+              self.device(), "\" to a storage on different device \"", source.device(),
+              "\": the source is on ", source.device(), ", expected neuron");
   return at::native::set_tensor_(self, source);
 }
 
@@ -163,6 +178,8 @@ at::Tensor& set_empty(at::Tensor& self) {
 }
 
 void record_stream(at::Tensor& self, at::Stream stream) {
+  TORCH_CHECK(stream.device_type() == c10::DeviceType::PrivateUse1,
+              "record_stream: expected a neuron stream, got one of ", stream.device());
   const c10::DataPtr& data = self.storage().data_ptr();
   if (data.get_context() == nullptr) return;
   translating_errors([&] {
@@ -172,6 +189,8 @@ void record_stream(at::Tensor& self, at::Stream stream) {
 
 /// Lets Module.to("neuron") keep Parameter objects: both kinds are plain TensorImpls.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  static OpCounter& counter = counter_of("aten::_has_compatible_shallow_copy_type");
+  counter.native.fetch_add(1, std::memory_order_relaxed);
   const auto plain = [](const at::Tensor& t) {
     return t.layout() == c10::Layout::Strided && !t.is_quantized() && !t.is_nested();
   };

@@ -48,6 +48,14 @@ std::shared_ptr<const Entry> EntryCache::insert(std::shared_ptr<Entry> entry) {
   return entry;
 }
 
+void EntryCache::clear() {
+  std::vector<std::shared_ptr<const Entry>> dropped;  // Destroyed after the lock is released.
+  const Lock lock(busy_);
+  dropped.swap(slots_);
+  g_entries.fetch_sub(count_, std::memory_order_relaxed);
+  count_ = 0;
+}
+
 void EntryCache::rebuild(size_t capacity) {
   std::vector<std::shared_ptr<const Entry>> old(capacity);
   old.swap(slots_);

@@ -17,6 +17,7 @@ class EntryCache {
   std::shared_ptr<const Entry> find(const CallView& view);
   /// The first of two equal entries wins and is returned.
   std::shared_ptr<const Entry> insert(std::shared_ptr<Entry> entry);
+  void clear();
 
  private:
   static constexpr size_t kLimit = 512;

@@ -5,7 +5,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <ATen/ops/_copy_from.h>
-#include <ATen/ops/_copy_from_and_resize.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -93,7 +92,8 @@ void write_back(const at::Tensor& host, const at::Tensor& original) {
   if (host.sizes() == original.sizes()) {
     original.copy_(host);
   } else {
-    at::_copy_from_and_resize(host, original);
+    original.resize_(host.sizes());
+    original.copy_(host);
   }
 }
 
@@ -154,6 +154,7 @@ c10::IValue to_device(const c10::IValue& value, const HostCopies& copies) {
 }  // namespace
 
 void set_fallback_allowed(bool allowed) { allowed_setting.store(allowed ? 1 : 0); }
+int exchange_fallback_setting(int setting) { return allowed_setting.exchange(setting); }
 
 void run_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack, OpCounter& counter,
                   const std::vector<std::string>& writes) {

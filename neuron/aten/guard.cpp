@@ -1,6 +1,9 @@
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -20,16 +23,18 @@ std::atomic<c10::DeviceIndex> process_device{kUnset};
 thread_local c10::DeviceIndex thread_device = kUnset;
 thread_local std::array<int64_t, kMaxDevices> thread_stream{};
 
-void check_index(c10::DeviceIndex index) {
-  const int count = runtime::device_count();
-  TORCH_CHECK(index >= 0 && index < count, "neuron:", static_cast<int>(index),
-              ": device index out of range: this process sees ", count,
-              " NeuronCores, so valid indices are 0 to ", count - 1);
-}
+bool is_main_thread() { return static_cast<pid_t>(::syscall(SYS_gettid)) == ::getpid(); }
 
 runtime::Event* as_event(void* event) { return static_cast<runtime::Event*>(event); }
 
 }  // namespace
+
+void check_device_index(int64_t index) {
+  const int count = runtime::device_count();
+  TORCH_CHECK(index >= 0 && index < count, "Device index ", index,
+              " is out of range: this process sees ", count, " NeuronCores, valid range is [0, ",
+              count - 1, "]");
+}
 
 c10::DeviceIndex current_device() noexcept {
   if (thread_device != kUnset) [[likely]] {
@@ -37,19 +42,19 @@ c10::DeviceIndex current_device() noexcept {
   }
   return std::max<c10::DeviceIndex>(process_device.load(std::memory_order_relaxed), 0);
 }
-void choose_device(c10::DeviceIndex device) {
-  set_current_device(device);
-  process_device.store(device);
-}
-bool device_chosen() noexcept {
-  return thread_device != kUnset || process_device.load(std::memory_order_relaxed) != kUnset;
-}
 int64_t current_stream(c10::DeviceIndex device) noexcept {
   return thread_stream[static_cast<size_t>(device)];
 }
 void set_current_device(c10::DeviceIndex device) {
-  check_index(device);
+  check_device_index(device);
   thread_device = device;
+}
+void choose_device(c10::DeviceIndex device) {
+  set_current_device(device);
+  if (is_main_thread()) process_device.store(device);
+}
+bool device_chosen() noexcept {
+  return thread_device != kUnset || process_device.load(std::memory_order_relaxed) != kUnset;
 }
 int64_t exchange_stream(c10::DeviceIndex device, int64_t stream) noexcept {
   return std::exchange(thread_stream[static_cast<size_t>(device)], stream);
@@ -89,7 +94,7 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
 
   c10::Stream getStream(c10::Device device) const override {
     const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
-    check_index(index);
+    check_device_index(index);
     return make_stream(index, current_stream(index));
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
@@ -97,14 +102,14 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
-    check_index(index);
+    check_device_index(index);
     return make_stream(index, translating_errors([&] {
       return runtime::new_stream(index, priority);
     }));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
     const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
-    check_index(index);
+    check_device_index(index);
     return make_stream(index, translating_errors([&] {
       return runtime::pooled_stream(index, high_priority);
     }));

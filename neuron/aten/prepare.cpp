@@ -37,9 +37,10 @@ void check_devices(const Overload& overload, const CallView& view) {
           tensor.dim() == 0) {
         continue;
       }
-      c10::impl::common_device_check_failure(
-          device, tensor, overload.name.c_str(),
-          overload.handle.schema().arguments()[a].name().c_str());
+      TORCH_CHECK(false, "Expected all tensors to be on the same device, but argument ",
+                  overload.handle.schema().arguments()[a].name(), " is on ", tensor.device(),
+                  " device, expected ", device, " (when checking argument for argument ",
+                  overload.handle.schema().arguments()[a].name(), " in method ", overload.name, ")");
     }
   }
 }

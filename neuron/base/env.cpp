@@ -42,6 +42,19 @@ enum Id : size_t {
   kHostId,
   kSimCores,
   kSimFaults,
+  kSimNumerics,
+  kNeffCacheDir,
+  kNeffDisableCache,
+  kDisableNeffCache,
+  kFallbackOnly,
+  kDisableFallbackExecution,
+  kDisableAutocopy,
+  kRetainDevice,
+  kMetrics,
+  kMlirAtenOps,
+  kStableHlo,
+  kConcatenation,
+  kPrologue,
   kCount,
 };
 
@@ -101,6 +114,38 @@ constexpr std::array<Variable, kCount> kTable = {{
      "shows one for each rank of the launcher (LOCAL_WORLD_SIZE), at least 2, at most 64."},
     {"NEURON_SIM_FAULTS", "string", "", "list of call:status[@n], e.g. nrt_load:RESOURCE@2",
      "Failures that the simulator injects, for tests."},
+    {"NEURON_SIM_NUMERICS", "choice", "exact", "exact, hardware",
+     "exact: the simulator computes every dtype as PyTorch's CPU does. hardware, narrowing and "
+     "rounding like the chip, does not exist yet and is refused when the device is opened."},
+    {"TORCH_NEURONX_NEFF_CACHE_DIR", "path", "", "path of a directory",
+     "Whole programs are kept there between runs as .neff files. Read for every program that is "
+     "built. Must belong to the user alone."},
+    {"TORCH_NEURONX_NEFF_DISABLE_CACHE", "flag", "0", "0, 1",
+     "1 ignores TORCH_NEURONX_NEFF_CACHE_DIR."},
+    {"TORCH_NEURONX_DISABLE_NEFF_CACHE", "flag", "0", "0, 1",
+     "The documented name of TORCH_NEURONX_NEFF_DISABLE_CACHE."},
+    {"TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS", "flag", "1", "0, 1",
+     "Set to 1 at import. An operator that has a lowering and fails never runs on the CPU instead, "
+     "so 0 changes nothing."},
+    {"TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "flag", "0", "0, 1",
+     "1 makes nodes of a compiled graph that the device cannot run an error when the graph is "
+     "compiled. Read for every graph; the option fallback_execution of torch.compile wins."},
+    {"TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY", "flag", "0", "0, 1",
+     "1 refuses CPU tensors as inputs of graphs compiled with backend='neuron' instead of copying "
+     "them to the device. Read at every call."},
+    {"TORCH_NEURONX_RETAIN_DEVICE_MODE", "flag", "0", "0, 1",
+     "1 returns results of a compiled graph whose inputs were all on the CPU to the CPU. Read at "
+     "every call."},
+    {"TORCH_NEURONX_METRICS_ENABLED", "flag", "0", "0, 1",
+     "1 turns the counters of torch_neuronx.metrics on. Read at every call."},
+    {"TORCH_NEURONX_MLIR_ATEN_OPS", "flag", "1", "0, 1",
+     "Set to 1 at import, for programs that look; there is one way of lowering."},
+    {"TORCH_NEURONX_ENABLE_STABLEHLO", "flag", "1", "0, 1",
+     "Accepted; programs always go to neuronx-cc as StableHLO."},
+    {"TORCH_NEURONX_ENABLE_CONCATENATION", "flag", "0", "0, 1",
+     "Accepted; eager operators are not merged."},
+    {"TORCH_NEURONX_ENABLE_PROLOGUE", "flag", "1", "0, 1",
+     "Accepted; views are always read in place."},
 }};
 
 // Null and empty are the same: an empty variable counts as unset.
@@ -299,7 +344,6 @@ Cached<std::string> g_target([] {
 Cached<Compiler> g_compiler([] {
   return static_cast<Compiler>(parse_choice(kCompiler, raw(kCompiler)));
 });
-Cached<std::string> g_cc_flags([] { return std::string(raw(kCcFlags)); });
 Cached<std::string> g_cache_dir(find_cache_dir);
 Cached<bool> g_cache([] { return parse_flag(kCache); });
 Cached<Executor> g_executor([] {
@@ -307,9 +351,6 @@ Cached<Executor> g_executor([] {
 });
 Cached<int> g_num_threads([] { return static_cast<int>(parse_integer(kNumThreads, 0, 1024)); });
 Cached<bool> g_launch_blocking([] { return parse_flag(kLaunchBlocking); });
-Cached<Fallback> g_fallback([] {
-  return static_cast<Fallback>(parse_choice(kFallback, raw(kFallback)));
-});
 Cached<std::optional<std::vector<int>>> g_visible_cores([] { return parse_cores(kVisibleCores); });
 Cached<int> g_num_cores([] { return static_cast<int>(parse_integer(kNumCores, 0, 1024)); });
 Cached<int> g_lnc([] {
@@ -328,6 +369,9 @@ Cached<int> g_flight_recorder_size([] {
 });
 Cached<std::string> g_host_id([] { return std::string(raw(kHostId)); });
 Cached<int> g_sim_cores(parse_sim_cores);
+Cached<SimNumerics> g_sim_numerics([] {
+  return static_cast<SimNumerics>(parse_choice(kSimNumerics, raw(kSimNumerics)));
+});
 Cached<std::string> g_sim_faults([] { return std::string(raw(kSimFaults)); });
 
 }  // namespace
@@ -358,13 +402,13 @@ const std::string& nrt_library() { return g_nrt_library.get(); }
 const std::string& target_override() { return g_target_override.get(); }
 const std::string& target() { return g_target.get(); }
 Compiler compiler() { return g_compiler.get(); }
-const std::string& cc_flags() { return g_cc_flags.get(); }
+std::string cc_flags() { return std::string(raw(kCcFlags)); }
 const std::string& cache_dir() { return g_cache_dir.get(); }
 bool cache_enabled() { return g_cache.get(); }
 Executor executor() { return g_executor.get(); }
 int num_threads() { return g_num_threads.get(); }
 bool launch_blocking() { return g_launch_blocking.get(); }
-Fallback fallback() { return g_fallback.get(); }
+Fallback fallback() { return static_cast<Fallback>(parse_choice(kFallback, raw(kFallback))); }
 const std::optional<std::vector<int>>& visible_cores() { return g_visible_cores.get(); }
 int num_cores() { return g_num_cores.get(); }
 int logical_nc_config() { return g_lnc.get(); }
@@ -376,6 +420,11 @@ bool dump_data() { return g_dump_data.get(); }
 int flight_recorder_size() { return g_flight_recorder_size.get(); }
 const std::string& host_id() { return g_host_id.get(); }
 int sim_cores() { return g_sim_cores.get(); }
+SimNumerics sim_numerics() { return g_sim_numerics.get(); }
+std::string neff_cache_dir() {
+  if (parse_flag(kNeffDisableCache) || parse_flag(kDisableNeffCache)) return {};
+  return std::string(raw(kNeffCacheDir));
+}
 const std::string& sim_faults() { return g_sim_faults.get(); }
 
 std::vector<std::string> search_path() {

@@ -33,6 +33,7 @@ enum class Nrt : uint8_t { Auto, Hardware, Sim };
 enum class Compiler : uint8_t { Auto, Cpu, NeuronxCc };
 enum class Executor : uint8_t { Auto, Inline, Thread };
 enum class Fallback : uint8_t { Warn, Allow, Error };
+enum class SimNumerics : uint8_t { Exact, Hardware };
 enum class LogLevel : uint8_t { Error, Warning, Info, Debug };
 
 Nrt nrt();
@@ -43,8 +44,8 @@ const std::string& target_override();
 /// target_override(), or "trn2".
 const std::string& target();
 Compiler compiler();
-/// Extra arguments for neuronx-cc, unsplit.
-const std::string& cc_flags();
+/// Extra arguments for neuronx-cc, unsplit. Read at every call.
+std::string cc_flags();
 /// Directory of the disk cache: TORCH_NEURONX_CACHE_DIR, else below XDG_CACHE_HOME or HOME; empty
 /// if there is none of them.
 const std::string& cache_dir();
@@ -53,6 +54,7 @@ Executor executor();
 /// Threads of the compute pool, the launching one included; 0: as many as fit the machine.
 int num_threads();
 bool launch_blocking();
+/// Read at every call.
 Fallback fallback();
 /// Logical cores this process may own, or nothing if the variable is unset. Increasing, contiguous.
 const std::optional<std::vector<int>>& visible_cores();
@@ -67,6 +69,9 @@ LogLevel log_level();
 const std::string& dump_dir();
 /// Also the data of their first runs.
 bool dump_data();
+SimNumerics sim_numerics();
+/// Folder of whole programs, or empty. Read at every call.
+std::string neff_cache_dir();
 /// Faults that the simulator injects, e.g. "nrt_load:RESOURCE@2"; see nrtsim/faults.h.
 const std::string& sim_faults();
 /// Collectives that the flight recorder remembers.

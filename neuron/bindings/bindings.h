@@ -9,5 +9,7 @@ void bind_memory(pybind11::module_& m);
 void bind_compile(pybind11::module_& m);
 void bind_debug(pybind11::module_& m);
 void bind_distributed(pybind11::module_& m);
+void bind_services(pybind11::module_& m);
+void bind_profiler(pybind11::module_& m);
 
 }  // namespace neuron::bindings

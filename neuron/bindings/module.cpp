@@ -14,7 +14,8 @@ namespace {
 void bind_device(py::module_& m) {
   m.def("_device_count", [] { return runtime::device_count(); });
   m.def("_current_device", [] { return static_cast<int>(aten::current_device()); });
-  m.def("_set_device", [](int index) {
+  m.def("_set_device", [](int64_t index) {
+    aten::check_device_index(index);
     aten::choose_device(static_cast<c10::DeviceIndex>(index));
   });
   m.def("_ensure_device", [](int index) {
@@ -54,5 +55,7 @@ PYBIND11_MODULE(_C, m) {
   neuron::bindings::bind_compile(m);
   neuron::bindings::bind_debug(m);
   neuron::bindings::bind_distributed(m);
+  neuron::bindings::bind_services(m);
+  neuron::bindings::bind_profiler(m);
   neuron::aten::install_kernels();
 }

@@ -35,6 +35,8 @@ class Compiler {
     return compile(module);
   }
   virtual CompilerStats stats() const = 0;
+  /// Forgets what it keeps in memory.
+  virtual void forget() {}
 };
 
 /// Makes a compiler for a target ("trn2", "trn3").

@@ -138,7 +138,7 @@ std::string DiskCache::path_of(std::string_view kind, const Hash128& key) const 
   char name[40];
   std::snprintf(name, sizeof name, "%016llx%016llx", static_cast<unsigned long long>(key.high),
                 static_cast<unsigned long long>(key.low));
-  return directory_ + "/" + std::string(kind) + "-" + name;
+  return directory_ + "/" + std::string(kind) + "-" + name + (kind == "neff" ? ".neff" : "");
 }
 
 std::optional<std::vector<std::byte>> DiskCache::read(std::string_view kind, const Hash128& key) {
@@ -253,6 +253,19 @@ void DiskCache::trim(uint64_t limit_bytes) {
   } catch (const Error& error) {
     warn_once("cannot clean up the cache folder " + directory_ + ": " + error.what());
   }
+}
+
+void DiskCache::clear() {
+  if (!usable(false)) return;
+  DIR* folder = ::opendir(directory_.c_str());
+  if (folder == nullptr) return;
+  while (const dirent* item = ::readdir(folder)) {
+    // Entries only: the user may have named a folder that holds other things, too.
+    const std::string_view name = item->d_name;
+    if (!name.starts_with("neff-") && !name.starts_with("kernel-")) continue;
+    ::unlink((directory_ + "/" + item->d_name).c_str());
+  }
+  ::closedir(folder);
 }
 
 DiskCache& disk_cache() {

@@ -26,11 +26,14 @@ class DiskCache {
   /// `directory` is created (mode 0700) with its first entry; empty: no cache.
   explicit DiskCache(std::string directory, uint64_t limit_bytes = uint64_t{1} << 30);
 
-  /// The bytes stored under the key, or nothing. `kind` is a short word of [a-z-].
+  /// The bytes stored under the key, or nothing. `kind` is a short word of [a-z-]; files of kind
+  /// "neff" end in .neff.
   std::optional<std::vector<std::byte>> read(std::string_view kind, const Hash128& key);
   void write(std::string_view kind, const Hash128& key, std::span<const std::byte> bytes);
   /// Removes the longest unused files until at most `limit_bytes` remain.
   void trim(uint64_t limit_bytes);
+  /// Removes all entries.
+  void clear();
 
   /// Damaged entries found by this process.
   uint64_t damaged() const { return damaged_; }

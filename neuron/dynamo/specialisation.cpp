@@ -5,6 +5,7 @@
 #include "neuron/aten/tensor.h"
 #include "neuron/base/env.h"
 #include "neuron/dynamo/graph.h"
+#include "neuron/runtime/capture.h"
 
 namespace neuron::dynamo {
 namespace {
@@ -131,6 +132,23 @@ std::vector<CallOutput> Specialisation::run(std::vector<CallInput> inputs) const
       runtime::launch(device_, stream, program_, {parameters.data(), parameters.size()},
                       {scalars.data(), scalars.size()}, {results.data(), results.size()}, op_);
     });
+    if (philox_counters_ > 0 && runtime::is_capturing(device_, stream)) {
+      // Each replay takes new random numbers.
+      std::vector<Scalar::Kind> kinds;
+      for (const Scalar& scalar : scalars_) kinds.push_back(scalar.kind);
+      runtime::refresh_before_replay(
+          device_, stream,
+          [kinds, device = device_, counters = philox_counters_](
+              std::span<runtime::ScalarSlot> slots) {
+            const aten::PhiloxDraw draw = aten::draw_philox(std::nullopt, device, counters);
+            for (size_t i = 0; i < kinds.size(); ++i) {
+              if (kinds[i] == Scalar::Kind::Seed) slots[i].integer = static_cast<int64_t>(draw.seed);
+              if (kinds[i] == Scalar::Kind::Offset) {
+                slots[i].integer = static_cast<int64_t>(draw.offset);
+              }
+            }
+          });
+    }
   }
   for (auto& [given, input] : replaced) given.copy_(inputs[input].tensor);
 

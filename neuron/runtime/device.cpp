@@ -73,11 +73,15 @@ class Instance {
     std::lock_guard lock(mutex_);
     if (find_allocator(device) != nullptr) return;
     NEURON_CHECK(device >= 0 && device < kMaxDevices && device < device_count(), kInvalid,
-                 "no device neuron:", device, "; ", device_count(), " are visible");
+                 "Device index ", device, " is out of range: ", device_count(),
+                 " NeuronCores are visible, valid range is [0, ", device_count() - 1, "]");
     if (!g_opened.load()) {
       static std::once_flag once;
       std::call_once(once, [] { pthread_atfork(nullptr, nullptr, note_fork); });
       const nrt::Api& api = nrt::api();
+      NEURON_CHECK(!api.is_simulator || env::sim_numerics() == env::SimNumerics::Exact,
+                   kUnsupported, "NEURON_SIM_NUMERICS=hardware is not implemented: the simulator "
+                   "computes exactly; unset the variable");
       NRT_CHECK(api.nrt_init(NRT_FRAMEWORK_TYPE_PYTORCH, "2.0", "1.0"),
                 "opening the Neuron runtime ", api.path);
       g_opened.store(true);

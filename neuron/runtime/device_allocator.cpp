@@ -6,6 +6,7 @@
 
 #include "neuron/base/error.h"
 #include "neuron/runtime/executor.h"
+#include "neuron/runtime/memory_history.h"
 #include "neuron/runtime/program.h"
 
 namespace neuron::runtime {
@@ -246,6 +247,7 @@ Block* DeviceAllocator::allocate(size_t bytes, int64_t stream) {
     fail(bytes);
   }
   const size_t size = (bytes + kAlignment - 1) & ~(kAlignment - 1);
+  Block* found = nullptr;
   {
     Guard guard(lock_);
     if (!pending_.empty()) [[unlikely]] {
@@ -253,10 +255,14 @@ Block* DeviceAllocator::allocate(size_t bytes, int64_t stream) {
     }
     if (Block* block = take(pools(stream), size); block != nullptr) [[likely]] {
       hand_out(block, bytes);
-      return block;
+      found = block;
     }
   }
-  return allocate_slow(bytes, size, stream);
+  if (found == nullptr) found = allocate_slow(bytes, size, stream);
+  if (recording_memory.load(std::memory_order_relaxed)) [[unlikely]] {
+    note_memory_event(device_, MemoryEvent::Kind::Alloc, found->address, found->size, stream);
+  }
+  return found;
 }
 
 void DeviceAllocator::free(Block* block) noexcept {
@@ -266,6 +272,11 @@ void DeviceAllocator::free(Block* block) noexcept {
     for (; used != 0; used &= used - 1) {
       const StreamState& stream = stream_state_unchecked(device_, std::countr_zero(used));
       last_use = std::max(last_use, stream.last_submitted.load(std::memory_order_acquire));
+    }
+  }
+  if (recording_memory.load(std::memory_order_relaxed)) [[unlikely]] {
+    for (const auto kind : {MemoryEvent::Kind::FreeRequested, MemoryEvent::Kind::FreeCompleted}) {
+      note_memory_event(device_, kind, block->address, block->size, block->stream);
     }
   }
   const uint64_t submitted = submitted_sequence();
@@ -305,6 +316,10 @@ bool DeviceAllocator::grow(size_t size, int64_t stream) {
   if (region.address == nullptr && exact < wanted) region = ask(exact);
   if (region.address == nullptr) return false;
 
+  if (recording_memory.load(std::memory_order_relaxed)) {
+    note_memory_event(device_, MemoryEvent::Kind::SegmentAlloc, region.address, region.bytes,
+                      stream);
+  }
   auto segment = std::make_unique<Segment>();
   segment->owner = this;
   segment->region = region;
@@ -390,6 +405,10 @@ size_t DeviceAllocator::release_segments() {
   size_t released = 0;
   for (Segment* segment : unused) {
     released += segment->region.bytes;
+    if (recording_memory.load(std::memory_order_relaxed)) {
+      note_memory_event(device_, MemoryEvent::Kind::SegmentFree, segment->region.address,
+                        segment->region.bytes, segment->stream);
+    }
     source_->free(segment->region);
     delete segment;
   }
@@ -407,6 +426,12 @@ void DeviceAllocator::fail(size_t bytes) {
     fraction = fraction_;
   }
   const auto [device_used, total] = source_->usage();
+  if (recording_memory.load(std::memory_order_relaxed)) {
+    // By torch's convention the address of such an event is the free memory.
+    const size_t left = total > device_used ? total - device_used : 0;
+    note_memory_event(device_, MemoryEvent::Kind::OutOfMemory, reinterpret_cast<void*>(left), bytes,
+                      0);
+  }
   std::string rest;
   if (device_used > static_cast<size_t>(reserved) + kHugePage) {
     rest += internal::join(", ", Bytes(device_used - static_cast<size_t>(reserved)),
@@ -417,7 +442,7 @@ void DeviceAllocator::fail(size_t bytes) {
                            Bytes(static_cast<uint64_t>(fraction * static_cast<double>(total))),
                            " by set_per_process_memory_fraction");
   }
-  raise(ErrorKind::kOutOfMemory, "neuron:", device_, ": cannot allocate ", Bytes(bytes), ": ",
+  raise(ErrorKind::kOutOfMemory, "neuron:", device_, ": out of memory: cannot allocate ", Bytes(bytes), ": ",
         Bytes(static_cast<uint64_t>(used)), " of ", Bytes(total), " in use, ",
         Bytes(static_cast<uint64_t>(reserved - used)), " cached", rest,
         "; lower the batch size, free tensors or call torch.neuron.empty_cache()");

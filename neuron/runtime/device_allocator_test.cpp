@@ -205,7 +205,7 @@ TEST_F(DeviceAllocatorTest, OutOfMemoryReleasesTheCacheThenExplains) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
     const std::string text = error.what();
-    EXPECT_NE(text.find("neuron:3: cannot allocate 100.00 MiB: 150.00 MiB of 200.00 MiB in use"),
+    EXPECT_NE(text.find("neuron:3: out of memory: cannot allocate 100.00 MiB: 150.00 MiB of 200.00 MiB in use"),
               std::string::npos)
         << text;
     EXPECT_NE(text.find("cached"), std::string::npos);

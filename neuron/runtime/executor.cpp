@@ -13,6 +13,7 @@
 
 #include "neuron/base/env.h"
 #include "neuron/runtime/device.h"
+#include "neuron/runtime/launch_trace.h"
 #include "neuron/runtime/program.h"
 
 namespace neuron::runtime {
@@ -138,12 +139,15 @@ class Executor {
 
   static void run_task(Task& task) {
     StreamState& state = *task.state;
+    if (tracing_launches.load(std::memory_order_relaxed)) {
+      set_launch_correlation(task.correlation);
+    }
     if (task.even_if_poisoned || state.error.load(std::memory_order_acquire) == nullptr) {
       try {
         if (task.program != nullptr) {
           const std::span<const Buffer> buffers = task.buffers;
           run_program(*task.program, buffers.first(task.parameter_count), task.scalars,
-                      buffers.subspan(task.parameter_count), task.op);
+                      buffers.subspan(task.parameter_count), task.op, task.stream);
         } else {
           task.work();
         }
@@ -189,6 +193,7 @@ bool is_inline() noexcept {
 bool runs_here() noexcept { return is_inline() || t_is_executor; }
 
 uint64_t submit(Task task) {
+  if (tracing_launches.load(std::memory_order_relaxed)) task.correlation = launch_correlation();
   const uint64_t sequence = executor().submit(std::move(task));
   return sequence;
 }

@@ -24,6 +24,8 @@ struct Task {
   size_t parameter_count = 0;
   SmallVector<ScalarSlot, 8> scalars;
   SmallVector<Block*, 4> blocks;  // One reference each.
+  int64_t stream = 0;             // For profilers, like the correlation.
+  uint64_t correlation = 0;       // Of the thread that enqueued it, for profilers.
   bool even_if_poisoned = false;  // Marks (events) run on a poisoned stream, too.
 };
 

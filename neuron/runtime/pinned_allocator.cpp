@@ -12,6 +12,7 @@
 #include "neuron/base/error.h"
 #include "neuron/runtime/device.h"
 #include "neuron/runtime/executor.h"
+#include "neuron/runtime/pinned.h"
 #include "neuron/runtime/runtime.h"
 
 // Pinned host memory. All of it lies in one reserved range of addresses, so that is_pinned() is two
@@ -44,10 +45,15 @@ class PinnedAllocator {
       const Free block = list[i];
       list.erase(list.begin() + static_cast<ptrdiff_t>(i));
       sizes_[block.address] = size;
+      count(size);
       return reinterpret_cast<void*>(block.address);
     }
     const uintptr_t address = carve(bytes, size);
     sizes_[address] = size;
+    stats_.blocks.increase(1);
+    stats_.reserved_bytes.increase(static_cast<int64_t>(size));
+    ++stats_.carved;
+    count(size);
     return reinterpret_cast<void*>(address);
   }
 
@@ -57,6 +63,8 @@ class PinnedAllocator {
     if (found == sizes_.end()) return;
     // Queued transfers may still use it.
     free_[std::countr_zero(found->second)].push_back({found->first, submitted_sequence(), false});
+    stats_.requests.decrease(1);
+    stats_.active_bytes.decrease(static_cast<int64_t>(found->second));
     sizes_.erase(found);
   }
 
@@ -73,7 +81,32 @@ class PinnedAllocator {
     }
   }
 
+  PinnedStats stats() {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+  void reset_peak() {
+    std::lock_guard lock(mutex_);
+    for (Stat* stat : {&stats_.requests, &stats_.active_bytes, &stats_.blocks,
+                       &stats_.reserved_bytes}) {
+      stat->peak = stat->current;
+    }
+  }
+  void reset_accumulated() {
+    std::lock_guard lock(mutex_);
+    for (Stat* stat : {&stats_.requests, &stats_.active_bytes, &stats_.blocks,
+                       &stats_.reserved_bytes}) {
+      stat->allocated = stat->freed = 0;
+    }
+    stats_.carved = 0;
+  }
+
  private:
+  void count(size_t size) {
+    stats_.requests.increase(1);
+    stats_.active_bytes.increase(static_cast<int64_t>(size));
+  }
+
   struct Free {
     uintptr_t address;
     uint64_t sequence;  // Reusable once the executor has passed this.
@@ -111,6 +144,7 @@ class PinnedAllocator {
   }
 
   std::mutex mutex_;
+  PinnedStats stats_;
   uintptr_t end_ = 0;
   std::unordered_map<uintptr_t, size_t> sizes_;
   std::vector<Free> free_[64];  // By log2 of the size.
@@ -141,6 +175,10 @@ bool is_pinned(const void* address) noexcept {
   return value >= g_range.begin.load(std::memory_order_relaxed) &&
          value < g_range.top.load(std::memory_order_acquire);
 }
+
+PinnedStats pinned_stats() { return pinned_allocator().stats(); }
+void reset_peak_pinned_stats() { pinned_allocator().reset_peak(); }
+void reset_accumulated_pinned_stats() { pinned_allocator().reset_accumulated(); }
 
 void empty_pinned_cache() {
   if (!in_bad_fork()) pinned_allocator().empty_cache();

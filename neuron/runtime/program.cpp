@@ -10,8 +10,10 @@
 #include "neuron/base/shape.h"
 #include "neuron/nrt/loader.h"
 #include "neuron/nrt/status.h"
+#include "neuron/runtime/capture_record.h"
 #include "neuron/runtime/device.h"
 #include "neuron/runtime/executor.h"
+#include "neuron/runtime/launch_trace.h"
 
 namespace neuron::runtime {
 namespace {
@@ -263,7 +265,9 @@ void Program::drop_cached_bindings() const noexcept {
 
 void run_program(const Program& program, std::span<const Buffer> parameters,
                  std::span<const ScalarSlot> scalars, std::span<const Buffer> results,
-                 const char* op) {
+                 const char* op, int64_t stream) {
+  const bool traced = tracing_launches.load(std::memory_order_relaxed);
+  const int64_t begin = traced ? trace_clock() : 0;
   NRT_STATUS status = program.run(parameters, scalars, results, op);
   if (status == NRT_RESOURCE) {
     // The program could not get its scratch memory, so it has not started.
@@ -271,6 +275,10 @@ void run_program(const Program& program, std::span<const Buffer> parameters,
     status = program.run(parameters, scalars, results, op);
   }
   if (status != NRT_SUCCESS) program.raise_failure(status, op);
+  if (traced) [[unlikely]] {
+    note_launch({op, LaunchRecord::Kind::Program, program.device(), stream, begin, trace_clock(), 0,
+                 launch_correlation()});
+  }
 }
 
 void drop_cached_bindings() noexcept {
@@ -287,10 +295,13 @@ void launch(int device, int64_t stream, const ProgramRef& program,
     check_accepting();
   }
   StreamState& state = stream_state(device, stream);
+  if (state.is_captured()) [[unlikely]] {
+    return record_launch(state, program, parameters, scalars, results, op);
+  }
   if (runs_here()) {
     if (!state.is_poisoned()) [[likely]] {
       try {
-        run_program(*program, parameters, scalars, results, op);
+        run_program(*program, parameters, scalars, results, op, stream);
         return;
       } catch (...) {
         if (is_blocking()) throw;
@@ -301,6 +312,7 @@ void launch(int device, int64_t stream, const ProgramRef& program,
     Task task;
     task.state = &state;
     task.op = op;
+    task.stream = stream;
     task.program = program;
     task.parameter_count = parameters.size();
     task.buffers.reserve(parameters.size() + results.size());

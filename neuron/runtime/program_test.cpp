@@ -135,7 +135,7 @@ class ProgramTest : public ::testing::TestWithParam<bool> {
   void TearDown() override {
     synchronize_device(0);
     set_compiler_for_testing(nullptr);
-    set_blocking_for_testing(false);
+    set_blocking(false);
     set_inline_for_testing(true);
   }
 
@@ -239,7 +239,7 @@ TEST_P(ProgramTest, DefersFailuresAndPoisonsTheStream) {
   EXPECT_NO_THROW(synchronize_stream(0, 3));
   EXPECT_EQ(g_runs, runs + 2);
 
-  set_blocking_for_testing(true);
+  set_blocking(true);
   g_next_status = 1006;
   EXPECT_THROW(run(0, "aten::embedding"), Error);
   EXPECT_NO_THROW(run(0, "aten::add"));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "neuron/base/env.h"
+#include "neuron/runtime/capture_record.h"
 #include "neuron/runtime/device.h"
 #include "neuron/runtime/executor.h"
 #include "neuron/runtime/runtime.h"
@@ -91,7 +92,7 @@ bool is_blocking() noexcept {
   return blocking == kYes;
 }
 
-void set_blocking_for_testing(bool blocking) { g_blocking.store(blocking ? kYes : kNo); }
+void set_blocking(bool blocking) { g_blocking.store(blocking ? kYes : kNo); }
 
 int64_t pooled_stream(int device, bool high_priority) {
   check_device(device);
@@ -103,18 +104,23 @@ int64_t pooled_stream(int device, bool high_priority) {
 int64_t new_stream(int device, int priority) { return pooled_stream(device, priority < 0); }
 
 bool query_stream(int device, int64_t stream) {
-  const StreamState& state = stream_state(device, stream);
+  StreamState& state = stream_state(device, stream);
+  if (state.is_captured()) refuse_while_capturing(state, "querying a stream");
   return state.last_submitted.load(std::memory_order_acquire) <= completed_sequence();
 }
 
 void synchronize_stream(int device, int64_t stream) {
   StreamState& state = stream_state(device, stream);
+  if (state.is_captured()) refuse_while_capturing(state, "synchronizing a stream");
   wait_for_sequence(state.last_submitted.load(std::memory_order_acquire));
   raise_deferred(state);
 }
 
 void synchronize_device(int device) {
   check_device(device);
+  for (StreamState& state : g_streams[device]) {
+    if (state.is_captured()) refuse_while_capturing(state, "synchronizing a device");
+  }
   for (int64_t stream = 0; stream < kStreams; ++stream) {
     wait_for_sequence(g_streams[device][stream].last_submitted.load(std::memory_order_acquire));
   }
@@ -125,6 +131,9 @@ void enqueue(int device, int64_t stream, std::function<void()> work,
              std::span<Block* const> blocks, const char* op) {
   check_accepting();
   StreamState& state = stream_state(device, stream);
+  if (state.is_captured()) [[unlikely]] {
+    return record_work(state, std::move(work), blocks, op);
+  }
   if (runs_here()) {
     if (!state.is_poisoned()) {
       try {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "neuron/base/error.h"
+#include "neuron/runtime/capture.h"
 
 namespace neuron::runtime {
 
@@ -26,7 +27,9 @@ struct DeferredError {
 struct StreamState {
   std::atomic<DeferredError*> error{nullptr};  // Owned.
   std::atomic<uint64_t> last_submitted{0};     // Sequence number of its youngest task.
+  std::atomic<Capture*> capture{nullptr};      // Records the work instead of running it, if set.
 
+  bool is_captured() const { return capture.load(std::memory_order_relaxed) != nullptr; }
   bool is_poisoned() const { return error.load(std::memory_order_acquire) != nullptr; }
 };
 
@@ -44,7 +47,7 @@ void raise_deferred(StreamState& state);
 
 /// NEURON_LAUNCH_BLOCKING=1: every launch waits and raises its own error.
 bool is_blocking() noexcept;
-/// For tests.
-void set_blocking_for_testing(bool blocking);
+/// Overrides the environment.
+void set_blocking(bool blocking);
 
 }  // namespace neuron::runtime

@@ -19,7 +19,7 @@ class StreamTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override { set_inline_for_testing(GetParam()); }
   void TearDown() override {
-    set_blocking_for_testing(false);
+    set_blocking(false);
     set_inline_for_testing(true);
   }
 };
@@ -75,7 +75,7 @@ TEST_P(StreamTest, TurnsForeignExceptionsIntoErrors) {
 }
 
 TEST_P(StreamTest, BlockingModeRaisesAtOnce) {
-  set_blocking_for_testing(true);
+  set_blocking(true);
   EXPECT_NE(error_of([] {
               enqueue(0, 0, [] { raise(ErrorKind::kDevice, "bad"); }, {}, "aten::x");
             }),

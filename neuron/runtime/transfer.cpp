@@ -6,8 +6,10 @@
 #include "neuron/base/error.h"
 #include "neuron/nrt/loader.h"
 #include "neuron/nrt/status.h"
+#include "neuron/runtime/capture_record.h"
 #include "neuron/runtime/device.h"
 #include "neuron/runtime/executor.h"
+#include "neuron/runtime/launch_trace.h"
 #include "neuron/runtime/runtime.h"
 #include "neuron/runtime/stream.h"
 
@@ -84,12 +86,36 @@ void copy_now(const Buffer& destination, const Buffer& source, size_t bytes) {
   }
 }
 
+// Tells a profiler, if there is one, how long a copy took.
+class Timed {
+ public:
+  Timed(LaunchRecord::Kind kind, const char* op, int device, int64_t stream, size_t bytes)
+      : active_(tracing_launches.load(std::memory_order_relaxed)) {
+    if (active_) record_ = {op, kind, device, stream, trace_clock(), 0, bytes, launch_correlation()};
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+  ~Timed() {
+    if (!active_) return;
+    record_.end = trace_clock();
+    note_launch(record_);
+  }
+
+ private:
+  const bool active_;
+  LaunchRecord record_{};
+};
+
 // Runs `work` in stream order. `wait`: raises the stream's deferred error, or the work's own.
 template <typename Work>
 void transfer(int device, int64_t stream, bool wait, std::initializer_list<Block*> blocks,
               const char* op, Work work) {
   check_accepting();
   StreamState& state = stream_state(device, stream);
+  if (state.is_captured()) [[unlikely]] {
+    if (wait) refuse_while_capturing(state, op);
+    return record_work(state, std::move(work), {blocks.begin(), blocks.size()}, op);
+  }
   if (runs_here()) {
     if (wait) raise_deferred(state);
     if (state.is_poisoned()) return;
@@ -119,19 +145,25 @@ void transfer(int device, int64_t stream, bool wait, std::initializer_list<Block
 void write(int device, int64_t stream, Buffer destination, const void* source, size_t bytes,
            bool wait) {
   transfer(device, stream, wait, {destination.block}, "copy to device", [=] {
-    if (bytes > 0) write_now(destination, source, bytes);
+    if (bytes == 0) return;
+    const Timed timed(LaunchRecord::Kind::CopyToDevice, "copy to device", device, stream, bytes);
+    write_now(destination, source, bytes);
   });
 }
 
 void read(int device, int64_t stream, void* destination, Buffer source, size_t bytes, bool wait) {
   transfer(device, stream, wait, {source.block}, "copy to host", [=] {
-    if (bytes > 0) read_now(destination, source, bytes);
+    if (bytes == 0) return;
+    const Timed timed(LaunchRecord::Kind::CopyToHost, "copy to host", device, stream, bytes);
+    read_now(destination, source, bytes);
   });
 }
 
 void copy(int device, int64_t stream, Buffer destination, Buffer source, size_t bytes) {
   transfer(device, stream, false, {destination.block, source.block}, "copy on device", [=] {
-    if (bytes > 0) copy_now(destination, source, bytes);
+    if (bytes == 0) return;
+    const Timed timed(LaunchRecord::Kind::CopyOnDevice, "copy on device", device, stream, bytes);
+    copy_now(destination, source, bytes);
   });
 }
 

@@ -24,6 +24,10 @@ class Shipped {
     std::unique_lock lock(mutex_);
     hashes_.insert(hash);
   }
+  void clear() {
+    std::unique_lock lock(mutex_);
+    hashes_.clear();
+  }
 
  private:
   std::shared_mutex mutex_;
@@ -164,6 +168,11 @@ std::vector<std::byte> CpuCompiler::compile(const hlo::Module& module) {
 
 std::vector<std::byte> CpuCompiler::compile_for_process(const hlo::Module& module) {
   return neff::write_neff(compile_program(module, false));
+}
+
+void CpuCompiler::forget() {
+  shipped().clear();
+  forget_kernels();
 }
 
 CompilerStats CpuCompiler::stats() const {

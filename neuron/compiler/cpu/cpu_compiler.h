@@ -19,6 +19,7 @@ class CpuCompiler : public Compiler {
   std::vector<std::byte> compile(const hlo::Module& module) override;
   std::vector<std::byte> compile_for_process(const hlo::Module& module) override;
   CompilerStats stats() const override;
+  void forget() override;
 
   /// The program before it is written as a NEFF. With `self_contained` every kernel carries its
   /// code; without, only those that no earlier program of this process carried.

@@ -14,7 +14,7 @@ struct KernelCounters {
 };
 
 KernelCounters kernel_counters();
-/// Empties the memory level. For tests of the disk level.
+/// Empties the memory level.
 void forget_kernels();
 
 }  // namespace neuron::compiler::cpu
