@@ -2,13 +2,30 @@
 
 import torch
 
+from torch_neuronx import _C
+
+
+class InvalidDeviceError(ValueError, RuntimeError):
+    """No such device. Programs for torch.cuda expect a RuntimeError, others a ValueError."""
+
+
+def check_index(index: int) -> int:
+    """The index, if this process has such a device."""
+    count = _C._device_count()
+    if not 0 <= index < count:
+        raise InvalidDeviceError(
+            f"Invalid device id {index}: Device index {index} is out of range, this process sees "
+            f"{count} NeuronCores, valid range is [0, {count - 1}]"
+        )
+    return index
+
 
 def device_index(device, optional: bool = False, allow_cpu: bool = False) -> int:
     """Index of ``device``: None (-1 or, not optional, the current one), int, str, torch.device."""
     if device is None:
         if optional:
             return -1
-        return torch.neuron.current_device()
+        return _C._current_device()
     if isinstance(device, bool):
         raise TypeError("device must be an int, str or torch.device, not bool")
     if isinstance(device, int):
@@ -22,7 +39,7 @@ def device_index(device, optional: bool = False, allow_cpu: bool = False) -> int
     if device.type != "neuron":
         raise ValueError(f"Expected a neuron device, but got: {device}")
     if device.index is None:
-        return torch.neuron.current_device()
+        return _C._current_device()
     return device.index
 
 

@@ -1,14 +1,21 @@
 """``torch.neuron``: the device module, with the names of ``torch.cuda``."""
 
+import functools
+
 import torch
 
-from torch_neuronx import _C, amp
+from torch_neuronx import _C, amp, nvtx, random, streams
 from torch_neuronx import _utils as _utils
 from torch_neuronx import memory as memory
+from torch_neuronx._utils import check_index as _check_index
 from torch_neuronx._utils import device_index as _device_index
+from torch_neuronx.graphs import CUDAGraph, NeuronGraph, graph, graph_pool_handle
 from torch_neuronx.memory import (
     empty_cache,
     empty_host_cache,
+    get_per_process_memory_fraction,
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
     max_memory_allocated,
     max_memory_cached,
     max_memory_reserved,
@@ -18,9 +25,13 @@ from torch_neuronx.memory import (
     memory_reserved,
     memory_snapshot,
     memory_stats,
+    memory_stats_as_nested_dict,
     memory_summary,
+    reset_accumulated_host_memory_stats,
     reset_accumulated_memory_stats,
     reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_host_memory_stats,
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
@@ -80,6 +91,8 @@ def is_initialized() -> bool:
 
 
 def __getattr__(name: str):
+    if name in _TENSOR_TYPES:
+        return _tensor_type(name)
     # torch.utils.checkpoint asks for it by this name before it saves the random state.
     if name == "_initialized":
         return is_initialized()
@@ -113,11 +126,22 @@ def current_device() -> int:
     return _C._current_device()
 
 
-def set_device(device) -> None:
-    """Makes ``device`` (int, str or torch.device) the calling thread's current device."""
+def _set_device(device) -> None:
+    """Makes ``device`` (int, str or torch.device) the calling thread's current device.
+
+    None or a negative index change nothing. Threads that never call this use what the main thread
+    has chosen. Raises an error that is a ValueError and a RuntimeError if there is no such device.
+    """
     index = _device_index(device, optional=True)
     if index >= 0:
-        _C._set_device(index)
+        _C._set_device(_check_index(index))
+
+
+def set_device(device) -> None:
+    """As ``torch_neuronx.set_device``, which it calls."""
+    import torch_neuronx
+
+    torch_neuronx.set_device(device)
 
 
 class device:
@@ -133,11 +157,12 @@ class device:
     def __enter__(self):
         self.prev_idx = _C._current_device()
         if self.idx >= 0:
-            _C._set_device(self.idx)
+            torch._C._accelerator_exchangeDevice(_check_index(self.idx))
         return self
 
     def __exit__(self, kind, value, traceback):
-        _C._set_device(self.prev_idx)
+        if self.prev_idx != _C._current_device():
+            torch._C._accelerator_exchangeDevice(self.prev_idx)
         return False
 
 
@@ -149,9 +174,10 @@ class device_of(device):
 
 
 def exchange_device(device: int) -> int:
+    """Makes a device current, if the index is not negative, and returns the former one."""
     previous = _C._current_device()
     if device >= 0:
-        _C._set_device(device)
+        torch._C._accelerator_exchangeDevice(_check_index(device))
     return previous
 
 
@@ -187,16 +213,16 @@ class _NeuronDeviceProperties:
 
 def get_device_properties(device=None) -> _NeuronDeviceProperties:
     """Properties of the device (default: the current one)."""
-    index = _device_index(device, optional=True)
-    return _NeuronDeviceProperties(
-        *_C._device_properties(index if index >= 0 else _C._current_device())
-    )
+    return _NeuronDeviceProperties(*_C._device_properties(_check_index(_device_index(device))))
 
 
 def get_device_name(device=None) -> str:
-    """``"neuron:<index>"``."""
-    index = _device_index(device, optional=True)
-    return f"neuron:{index if index >= 0 else _C._current_device()}"
+    """``"neuron:<index>"``. Raises ValueError for what names no device."""
+    try:
+        index = _device_index(device)
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(f"Invalid device: {device!r}") from error
+    return f"neuron:{_check_index(index)}"
 
 
 def get_device_capability(device=None) -> tuple[int, int]:
@@ -215,7 +241,8 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 def is_current_stream_capturing() -> bool:
-    return False
+    """The current stream's work is being recorded into a graph and not run."""
+    return _C._is_capturing()
 
 
 def can_device_access_peer(device, peer_device) -> bool:
@@ -226,9 +253,49 @@ def ipc_collect() -> None:
     """Nothing is shared between processes, so nothing has to be collected."""
 
 
+def get_stream_from_external(data_ptr: int, device=None):
+    raise NotImplementedError("neuron: streams of other libraries cannot be wrapped")
+
+
 def utilization(device=None) -> int:
     raise RuntimeError("neuron: utilization is measured by hardware tools, not by this package")
 
 
 def _sleep(cycles: int) -> None:
     """No-op; exists for programs written for torch.cuda."""
+
+
+# -- Legacy tensor types: torch.neuron.FloatTensor(2, 3) ---------------------------------------
+
+_TENSOR_TYPES = {
+    "BFloat16Tensor": torch.bfloat16,
+    "BoolTensor": torch.bool,
+    "ByteTensor": torch.uint8,
+    "CharTensor": torch.int8,
+    "DoubleTensor": torch.float64,
+    "FloatTensor": torch.float32,
+    "HalfTensor": torch.float16,
+    "IntTensor": torch.int32,
+    "LongTensor": torch.int64,
+    "ShortTensor": torch.int16,
+}
+
+
+class _TensorTypeMeta(type):
+    def __instancecheck__(cls, obj):
+        return (
+            isinstance(obj, torch.Tensor) and obj.device.type == "neuron" and obj.dtype == cls.dtype
+        )
+
+    def __call__(cls, *args):
+        """Sizes give an uninitialised tensor, a sequence or array its values, a tensor a copy."""
+        if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
+            return torch.as_tensor(args[0]).to("neuron", cls.dtype)
+        sizes = args[0] if len(args) == 1 and isinstance(args[0], torch.Size) else args
+        return torch.empty(tuple(sizes) or (0,), dtype=cls.dtype, device="neuron")
+
+
+@functools.cache
+def _tensor_type(name: str):
+    members = {"dtype": _TENSOR_TYPES[name], "__module__": "torch.neuron"}
+    return _TensorTypeMeta(name, (), members)

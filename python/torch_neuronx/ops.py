@@ -3,18 +3,23 @@
 from torch_neuronx import _C
 
 
-def get_executed_ops() -> dict[str, int]:
-    """Operator name ("aten::add.Tensor") -> calls that ran on the device since the last clear."""
-    return dict(_C._executed_ops())
+def get_executed_ops() -> list[str]:
+    """Names ("aten::add.Tensor") of the operators that ran on the device since the last clear."""
+    return list(_C._executed_ops())
 
 
-def get_fallback_ops() -> dict[str, int]:
-    """Operator name -> calls that ran on the CPU instead since the last clear."""
-    return dict(_C._fallback_ops())
+def get_fallback_ops() -> list[str]:
+    """Names of the operators that ran on the CPU instead since the last clear."""
+    return list(_C._fallback_ops())
+
+
+def get_op_counts() -> dict[str, dict[str, int]]:
+    """``{"executed": {name: calls}, "fallback": {name: calls}}`` since the last clear."""
+    return {"executed": dict(_C._executed_ops()), "fallback": dict(_C._fallback_ops())}
 
 
 def clear_op_tracking() -> None:
-    """Forgets both counts."""
+    """Forgets what has been counted."""
     _C._reset_op_counts()
 
 
@@ -22,7 +27,7 @@ reset_op_stats = clear_op_tracking
 
 
 def set_fallback_allowed(allowed: bool) -> None:
-    """False: an op without a native lowering raises NotImplementedError, not a CPU run."""
+    """False: an op without a lowering raises NotImplementedError instead of using the CPU."""
     _C._set_fallback_allowed(bool(allowed))
 
 

@@ -8,7 +8,9 @@ from torch_neuronx._utils import device_index
 class Stream(torch.Stream):
     """A queue of work on one device; work of one stream runs in order.
 
-    ``device``: default the current one. ``priority``: lower is more urgent.
+    ``device``: default the current one. ``priority``: lower is more urgent; negative ones come from
+    a pool of their own, so that they share no queue with others. Work of one process runs in the
+    order in which it was queued, whatever its priority.
     """
 
     def __new__(cls, device=None, priority: int = 0, **kwargs):
@@ -25,15 +27,24 @@ class Stream(torch.Stream):
         return f"torch.neuron.Stream(device={self.device}, stream_id={self.stream_id})"
 
 
-class Event(torch.Event):
-    """A point in a stream. ``elapsed_time`` between two timed events is in milliseconds."""
+class _EventType(type):
+    def __instancecheck__(cls, obj):
+        return isinstance(obj, torch.Event) and obj.device.type == "neuron"
+
+
+class Event(metaclass=_EventType):
+    """A point in a stream. ``elapsed_time`` between two timed events is in milliseconds.
+
+    Makes a ``torch.Event``, whose C++ code knows no subclasses. ``blocking`` is accepted: every
+    ``synchronize()`` sleeps after a short spin.
+    """
 
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ):
         if interprocess:
             raise NotImplementedError("neuron: events are not shared between processes")
-        return super().__new__(cls, device="neuron", enable_timing=enable_timing)
+        return torch.Event(device="neuron", enable_timing=enable_timing)
 
 
 class StreamContext:

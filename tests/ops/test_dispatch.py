@@ -56,7 +56,7 @@ def test_fallback_counts_warns_once_and_can_be_refused():
         warnings.simplefilter("always")
         torch.unique(x, dim=0)
         torch.unique(x, dim=0)
-    assert torch_neuronx.get_fallback_ops()["aten::unique_dim"] == 2
+    assert torch_neuronx.get_op_counts()["fallback"]["aten::unique_dim"] == 2
     torch_neuronx.set_fallback_allowed(False)
     try:
         with pytest.raises(NotImplementedError, match=r"aten::unique_dim.*CPU fallback is off"):
@@ -201,7 +201,7 @@ def test_attention_is_kept_whole_and_has_gradients():
         wanted = torch.autograd.grad(expected, (q, k, v), cotangent)
         given = torch.autograd.grad(actual, on_device, cotangent.to(DEVICE))
         assert_same(list(given), list(wanted), rtol=1e-4, atol=1e-5)
-    executed = torch_neuronx.get_executed_ops()
+    executed = torch_neuronx.get_op_counts()["executed"]
     assert executed["aten::_scaled_dot_product_fused_attention_overrideable"] == 3
 
 

@@ -10,8 +10,9 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from torch_neuronx import _C
-from torch_neuronx.neuron_dynamo_backend import metrics
+from torch_neuronx.neuron_dynamo_backend import metrics, settings
 from torch_neuronx.neuron_dynamo_backend.decompositions import op_name
+from torch_neuronx.neuron_dynamo_backend.exceptions import NEFFCompilationError
 from torch_neuronx.neuron_dynamo_backend.record import GraphRecorder, primitive
 
 aten = torch.ops.aten
@@ -38,6 +39,13 @@ def lower_graph(gm: torch.fx.GraphModule, example_inputs, *, name: str):
             except _UnsupportedError as failure:
                 refused.add(failure.node.name)
                 continue
+        if not settings.allows_fallback():
+            node = next(n for n in gm.graph.nodes if _unsupported(n, refused))
+            raise NEFFCompilationError(
+                f"{name}: the device cannot run {node.format_node()}, and running it outside the "
+                "program is forbidden (option fallback_execution, or "
+                "TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION=1)"
+            )
         if not any(_Support(refused).is_node_supported(None, n) for n in gm.graph.nodes):
             return _boxed(_as_list(gm))
         return _partitioned(gm, device, name, refused)

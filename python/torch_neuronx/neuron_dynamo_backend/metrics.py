@@ -27,6 +27,11 @@ def begin_graph(name: str, model: str, gm) -> dict:
     return record
 
 
+def count_passes(record: dict, seconds: float) -> None:
+    """Notes the time that was spent before the graph came: tracing, differentiation, passes."""
+    record["torch_neuronx_fx_passes_us"] = max(int(seconds * 1e6), 1)
+
+
 def finish_graph(record: dict, seconds: float) -> None:
     """Notes the whole time that making the graph took."""
     total = int(seconds * 1e6)
