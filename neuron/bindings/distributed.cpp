@@ -113,6 +113,11 @@ void bind_distributed(py::module_& m) {
             self.monitoredBarrier(options, wait_all_ranks);
           },
           py::arg("timeout"), py::arg("wait_all_ranks") = false)
+      .def_property_readonly(
+          "options",
+          [](ProcessGroupNeuron& self) {
+            return c10::static_intrusive_pointer_cast<Options>(self.getBackendOptions());
+          })
       .def_property_readonly("transport", &ProcessGroupNeuron::transport,
                              "How the ranks of this group reach each other.");
 }

@@ -87,6 +87,53 @@ def _name_groups(process_group) -> None:
     process_group._register_backend = _register_backend
 
 
+def _explain_other_devices(process_group) -> None:
+    """torch looks for a backend by the tensor's device before a backend is asked."""
+    for method in (
+        "all_gather_single",
+        "all_gather_single_coalesced",
+        "all_to_all_single",
+        "allgather",
+        "allreduce",
+        "allreduce_coalesced",
+        "alltoall",
+        "broadcast",
+        "gather",
+        "recv",
+        "recv_anysource",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_single",
+        "reduce_scatter_single_coalesced",
+        "scatter",
+        "send",
+    ):
+        plain = getattr(process_group, method, None)
+        if plain is not None:
+            setattr(process_group, method, _with_explanation(method, plain))
+
+
+def _with_explanation(method: str, plain):
+    missing = "No backend type associated with device type "
+
+    def call(self, *arguments, **options):
+        try:
+            return plain(self, *arguments, **options)
+        except RuntimeError as error:
+            text = str(error)
+            if missing not in text or not _has_neuron(self):
+                raise
+            device = text[text.index(missing) + len(missing) :].split()[0]
+            raise RuntimeError(
+                f"neuron {method}: Expected neuron device, got {device}; this group has no backend "
+                f"for {device} tensors (init_process_group('cpu:gloo,neuron:neuron') adds one)"
+            ) from None
+
+    call.__name__ = method
+    call.__doc__ = plain.__doc__
+    return call
+
+
 def _has_neuron(group) -> bool:
     return any(device.type == "neuron" for device in group._device_types)
 
@@ -132,4 +179,5 @@ def register() -> None:
     if c10d.is_gloo_available():
         _C._set_gloo_factory(_make_gloo)
     _name_groups(c10d.ProcessGroup)
+    _explain_other_devices(c10d.ProcessGroup)
     _monitor_barriers(c10d)

@@ -7,6 +7,7 @@ hangs costs the pool, and the next call starts another.
 """
 
 import atexit
+import contextlib
 import datetime
 import os
 import queue
@@ -16,11 +17,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-LIMIT = 60.0
+LIMIT = 100.0  # Seconds; the first call loads torch in each process
+MOST = 8  # Ranks; every process sees as many cores
 
 
 def _serve(index, port, tasks, results):
     os.environ["LOCAL_RANK"] = str(index)
+    os.environ["LOCAL_WORLD_SIZE"] = str(MOST)
     torch.set_num_threads(1)
     while True:
         task = tasks.get()
@@ -28,7 +31,6 @@ def _serve(index, port, tasks, results):
             return
         number, body, world, arguments, options = task
         try:
-            os.environ["LOCAL_WORLD_SIZE"] = str(world)
             os.environ.update(options.get("environment", {}))
             store = dist.TCPStore(
                 "127.0.0.1", port, is_master=False, timeout=datetime.timedelta(seconds=30)
@@ -50,10 +52,8 @@ def _serve(index, port, tasks, results):
             results.put((index, False, traceback.format_exc()))
         finally:
             if dist.is_initialized():
-                try:
+                with contextlib.suppress(Exception):
                     dist.destroy_process_group()
-                except Exception:
-                    pass
             for name in options.get("environment", {}):
                 os.environ.pop(name, None)
 
