@@ -128,8 +128,8 @@ bool Engine::is_forked_child() { return g_forked.load(std::memory_order_relaxed)
 
 Engine& Engine::instance() {
   NEURON_CHECK(!is_forked_child(), kInvalid,
-               "process groups of a parent process cannot be used in a forked child; use the "
-               "'spawn' start method, or create the groups in the child");
+               "process groups cannot be used in a forked child of a process that has used them; "
+               "use the 'spawn' start method");
   Engine* engine = g_engine.load(std::memory_order_acquire);
   if (engine == nullptr) {
     static std::mutex mutex;
@@ -283,6 +283,7 @@ int Engine::wait(Operation& op, std::optional<Clock::time_point> deadline) {
         kNanosecondsPerTick,
         std::chrono::duration_cast<std::chrono::nanoseconds>(*deadline - Clock::now()).count());
   };
+  bool has_moved = false;
   while (op.state() == NRTSIM_COMM_RUNNING && remaining() > 0) {
     if (foreground_) {
       ++waiting_;
@@ -290,7 +291,7 @@ int Engine::wait(Operation& op, std::optional<Clock::time_point> deadline) {
       --waiting_;
       continue;
     }
-    foreground_ = true;
+    foreground_ = has_moved = true;
     bell_->attention.fetch_or(Bell::kForegroundAwake, std::memory_order_seq_cst);
     uint32_t seen = 0;
     bool any = false;
@@ -314,6 +315,8 @@ int Engine::wait(Operation& op, std::optional<Clock::time_point> deadline) {
     if ((any && !is_idle()) || bell_->rings.load(std::memory_order_seq_cst) != seen) bell_->ring();
     if (waiting_ > 0) changed_.notify_all();
   }
+  // The background may have stepped back for this thread.
+  if (!has_moved && !is_idle()) bell_->ring();
   return op.state();
 }
 

@@ -65,10 +65,13 @@ T combine(T a, T b) {
     return plus(a, b);
   } else if constexpr (op == CommReduction::kProduct) {
     return times(a, b);
+  } else if constexpr (kIsComplex<T>) {
+    return a;  // can_reduce() has refused it.
   } else if constexpr (op == CommReduction::kMin) {
-    return smaller(a, b);
+    // As smaller() in element.h, with two comparisons less.
+    return a != a ? a : a <= b ? a : b;
   } else if constexpr (op == CommReduction::kMax) {
-    return larger(a, b);
+    return a != a ? a : a >= b ? a : b;
   } else if constexpr (std::is_integral_v<T>) {
     if constexpr (op == CommReduction::kBitAnd) return static_cast<T>(a & b);
     if constexpr (op == CommReduction::kBitOr) return static_cast<T>(a | b);
@@ -106,7 +109,8 @@ void scale_block(T* block, int64_t count, double factor) {
 }
 
 template <CommReduction op, typename T>
-void combine_block(T* __restrict block, const T* __restrict other, int64_t count) {
+[[gnu::noinline]] void combine_block(T* __restrict block, const T* __restrict other,
+                                     int64_t count) {
   for (int64_t i = 0; i < count; ++i) block[i] = combine<op>(block[i], other[i]);
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <thread>
 
 #include "neuron/base/float_formats.h"
 
@@ -434,6 +435,44 @@ SCENARIO(sends_and_receives) {
   finish(r, make(CollectiveKind::kBarrier));
 }
 
+// A ring that gets lost costs a tick of the sleeping thread, 0.2 s.
+SCENARIO(loses_no_ring) {
+  r.comm = r.join("g", milliseconds(60000));
+  const auto other = r.join("h", milliseconds(60000));
+  const int next = (r.rank + 1) % r.size, before = (r.rank + r.size - 1) % r.size;
+  Values a(DType::f32, 50000), b(DType::f32, 50), c(DType::f32, 50), d(DType::f32, 30000),
+      e(DType::f32, 30000);
+  int slow = 0;
+  for (int step = 0; step < 1500; ++step) {
+    const auto start = std::chrono::steady_clock::now();
+    Collective call = make(CollectiveKind::kAllReduce);
+    Values& data = step % 7 == 0 ? a : b;
+    call.inputs = call.outputs = {data.piece()};
+    const OperationRef first = r.comm->start(call, 0, 0);
+    call.inputs = call.outputs = {c.piece()};
+    const OperationRef second = other->start(call, 0, 0);
+    if (step % 5 == 0) {
+      const bool large = step % 10 == 0;
+      const auto send = r.comm->send(large ? d.piece() : b.piece(0, 20), DType::f32, next, 1, 0, 0);
+      const auto recv =
+          r.comm->recv(large ? e.piece() : e.piece(0, 20), DType::f32, before, 1, 0, 0);
+      if (step % 3 == 0) {
+        std::thread([&] { send->wait(); }).join();
+      }
+      recv->wait();
+      send->wait();
+    }
+    if (step % 4 == 0) {
+      while (!second->done()) usleep(100);  // The background thread's work.
+    }
+    (step % 2 == 0 ? first : second)->wait();
+    (step % 2 == 0 ? second : first)->wait();
+    if (std::chrono::steady_clock::now() - start > milliseconds(90)) ++slow;
+  }
+  EXPECT_LT(slow, 15) << "a busy machine makes some steps slow, lost rings make many";
+  other->close();
+}
+
 // Times, for work on the transport: --gtest_also_run_disabled_tests --gtest_filter=*Speed*.
 SCENARIO(measures) {
   const auto begin = std::chrono::steady_clock::now();
@@ -519,6 +558,7 @@ TEST_P(Sizes, ReducesToEachRoot) { run("reduces_to_each_root", GetParam()); }
 TEST_P(Sizes, MovesEverything) { run("moves_everything", GetParam()); }
 TEST_P(Sizes, KeepsManyInFlight) { run("keeps_many_in_flight", GetParam()); }
 TEST_P(Sizes, NeedsNoWaiter) { run("needs_no_waiter", GetParam()); }
+TEST_P(Sizes, LosesNoRing) { run("loses_no_ring", GetParam()); }
 TEST_P(Sizes, SendsAndReceives) { run("sends_and_receives", GetParam()); }
 
 }  // namespace
