@@ -73,7 +73,8 @@ ThreadPool& ThreadPool::instance() {
   return *pool;
 }
 
-ThreadPool::ThreadPool(int threads) : threads_(std::max(1, threads)) {}
+ThreadPool::ThreadPool(int threads)
+    : threads_(std::max(1, threads)), shares_(std::min(threads_, kShares)) {}
 
 ThreadPool::~ThreadPool() {
   stopping_.store(true);
@@ -84,10 +85,10 @@ ThreadPool::~ThreadPool() {
 
 bool ThreadPool::in_region() { return t_in_region; }
 
-bool ThreadPool::run_one(Slot& slot) {
-  uint64_t ticket = slot.ticket.load(std::memory_order_relaxed);
+bool ThreadPool::run_one(Slot& slot, Share& share) {
+  uint64_t ticket = share.ticket.load(std::memory_order_relaxed);
   if (static_cast<uint32_t>(ticket) >= ticket >> 32) return false;
-  ticket = slot.ticket.fetch_add(1, std::memory_order_acq_rel);
+  ticket = share.ticket.fetch_add(1, std::memory_order_acq_rel);
   const auto index = static_cast<uint32_t>(ticket);
   if (index >= ticket >> 32) return false;
   const int64_t begin = index * slot.piece;
@@ -103,11 +104,18 @@ bool ThreadPool::run_one(Slot& slot) {
   return true;
 }
 
-bool ThreadPool::run_any() {
+bool ThreadPool::run_all(Slot& slot, int first) {
   bool any = false;
-  for (Slot& slot : slots_) {
-    while (run_one(slot)) any = true;
+  for (int k = 0; k < shares_; ++k) {
+    Share& share = slot.shares[(first + k) % shares_];
+    while (run_one(slot, share)) any = true;
   }
+  return any;
+}
+
+bool ThreadPool::run_any(int thread) {
+  bool any = false;
+  for (Slot& slot : slots_) any = run_all(slot, thread) || any;
   return any;
 }
 
@@ -142,15 +150,20 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain, Body body) {
   slot->count = count;
   slot->failed.store(false, std::memory_order_relaxed);
   slot->done.store(0, std::memory_order_relaxed);
-  slot->ticket.store(static_cast<uint64_t>(pieces) << 32, std::memory_order_release);
+  for (int k = shares_; k-- > 0;) {
+    const auto begin =
+        static_cast<uint64_t>(pieces) * static_cast<uint64_t>(k) / static_cast<uint64_t>(shares_);
+    const auto end = static_cast<uint64_t>(pieces) * static_cast<uint64_t>(k + 1) /
+                     static_cast<uint64_t>(shares_);
+    slot->shares[k].ticket.store(end << 32 | begin, std::memory_order_release);
+  }
   epoch_.fetch_add(1);
   if (const int asleep = sleepers_.load(); asleep > 0) {
     futex_wake(epoch_, std::min<int>(asleep, static_cast<int>(pieces) - 1));
   }
 
   t_in_region = true;
-  while (run_one(*slot)) {
-  }
+  run_all(*slot, 0);
   t_in_region = false;
   // Only pieces that another thread has started are left: they end soon, unless its core is gone.
   for (int round = 0; slot->done.load(std::memory_order_acquire) != pieces; ++round) {
@@ -179,9 +192,9 @@ void ThreadPool::start() {
   for (int i = 1; i < threads_; ++i) {
     running_.fetch_add(1);
     try {
-      std::thread([this] {
+      std::thread([this, i] {
         pthread_setname_np(pthread_self(), "neuron-pool");
-        work();
+        work(i);
       }).detach();
     } catch (...) {
       running_.fetch_sub(1);  // Fewer threads only make it slower: the launcher works too.
@@ -192,12 +205,12 @@ void ThreadPool::start() {
   started_.store(true, std::memory_order_release);
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(int thread) {
   t_in_region = true;
   auto last = std::chrono::steady_clock::now();
   int rounds = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
-    if (run_any()) {
+    if (run_any(thread)) {
       last = std::chrono::steady_clock::now();
       rounds = 0;
       continue;
@@ -208,7 +221,7 @@ void ThreadPool::work() {
     const uint32_t seen = epoch_.load();
     sleepers_.fetch_add(1);
     // A launch before `seen` was read shows in the slots, one after it changes the epoch.
-    if (!run_any() && !stopping_.load()) futex_wait(epoch_, seen);
+    if (!run_any(thread) && !stopping_.load()) futex_wait(epoch_, seen);
     sleepers_.fetch_sub(1);
     last = std::chrono::steady_clock::now();
   }

@@ -63,12 +63,20 @@ class ThreadPool {
   static bool in_region();
 
  private:
-  // One running region. A thread claims a piece with one fetch_add on `ticket`, which holds the
-  // number of pieces (high half) and the next piece (low half); whoever holds a claimed piece keeps
-  // the region open, so the other fields may be read after a successful claim and at no other time.
+  static constexpr int kShares = 16;
+
+  // Pieces [next, end) of a region: the end in the high half, the next one in the low half.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> ticket{0};
+  };
+  // One running region. Its pieces lie in one share for each thread, so that a thread meets the
+  // data again that the region before left in its cache; who has finished its own helps with the
+  // others. A thread claims a piece with one fetch_add on a share's ticket; whoever holds a claimed
+  // piece keeps the region open, so the other fields may be read after a successful claim and at no
+  // other time.
   struct alignas(128) Slot {
     std::atomic<bool> taken{false};
-    std::atomic<uint64_t> ticket{0};
+    Share shares[kShares];
     const Body* body = nullptr;
     int64_t count = 0;
     int64_t piece = 0;
@@ -78,12 +86,15 @@ class ThreadPool {
   };
   static constexpr int kSlots = 4;
 
-  static bool run_one(Slot& slot);
-  bool run_any();
+  static bool run_one(Slot& slot, Share& share);
+  // Runs what is left of the region, the share of thread `first` before the others.
+  bool run_all(Slot& slot, int first);
+  bool run_any(int thread);
   void start();
-  void work();
+  void work(int thread);
 
   const int threads_;
+  const int shares_;  // In use: as many as threads, up to kShares.
   Slot slots_[kSlots];
   alignas(64) std::atomic<uint32_t> epoch_{0};  // Counts launches; pool threads sleep on it.
   std::atomic<int> sleepers_{0};
