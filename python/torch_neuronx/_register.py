@@ -28,7 +28,7 @@ def register() -> None:
         )
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
-    from torch_neuronx import _C, distributed, neuron
+    from torch_neuronx import _C, _dtensor, distributed, neuron
 
     torch.utils.rename_privateuse1_backend("neuron")
     torch._register_device_module("neuron", neuron)
@@ -39,6 +39,7 @@ def register() -> None:
     _exchange_by_dlpack()
     _when_imported("torch._dynamo.backends.registry", _prepare_dynamo)
     _when_imported("torch.nn.attention.flex_attention", _admit_flex_attention)
+    _dtensor.prepare(_when_imported)
     _when_imported("torch.nn.modules.linear_cross_entropy_options", _choose_cross_entropy)
     atexit.register(_C._shutdown)
 
