@@ -82,6 +82,7 @@ sanitize: system $(VENV)/.ready
 
 docs: build
 	@$(PY) tools/gen_env_docs.py > docs/env.md
+	@$(PY) tools/gen_op_coverage.py > docs/op-coverage.md
 
 clean:
 	rm -rf build dist

@@ -3,6 +3,8 @@
 
 #include <ATen/WrapDimUtils.h>
 
+#include <algorithm>
+
 #include "neuron/aten/shape_support.h"
 
 namespace neuron::aten {
@@ -139,6 +141,39 @@ bool histogram_by_edges(const Arguments& a, Metadata& result) {
   result.add(tensor(a, 0).scalar_type(), {edges.numel()});
   return true;
 }
+bool histogramdd_edges(const Arguments& a, Metadata& result) {
+  const at::Tensor& self = tensor(a, 0);
+  const Dims bins = to_dims(a[1]);
+  if (self.dim() < 2 || self.size(-1) != static_cast<int64_t>(bins.size())) return false;
+  for (const int64_t count : bins) {
+    if (count <= 0) return false;
+    result.add(self.scalar_type(), {count + 1});
+  }
+  result.counts.assign(1, static_cast<int32_t>(bins.size()));
+  return true;
+}
+bool histogramdd_by_counts(const Arguments& a, Metadata& result) {
+  const at::Tensor& self = tensor(a, 0);
+  const Dims bins = to_dims(a[1]);
+  if (self.dim() < 2 || self.size(-1) != static_cast<int64_t>(bins.size())) return false;
+  if (std::any_of(bins.begin(), bins.end(), [](int64_t count) { return count <= 0; })) return false;
+  result.add(self.scalar_type(), ref(bins));
+  return true;
+}
+bool histogramdd_by_edges(const Arguments& a, Metadata& result) {
+  const at::Tensor& self = tensor(a, 0);
+  Dims bins;
+  for (const c10::IValue& edges : a[1].toListRef()) {
+    const at::Tensor& line = edges.toTensor();
+    if (line.dim() != 1 || line.numel() < 2 || line.scalar_type() != self.scalar_type()) {
+      return false;
+    }
+    bins.push_back(line.numel() - 1);
+  }
+  if (self.dim() < 2 || self.size(-1) != static_cast<int64_t>(bins.size())) return false;
+  result.add(self.scalar_type(), ref(bins));
+  return true;
+}
 // Refuses what an order cannot be asked of.
 bool aminmax_all(const Arguments& a, Metadata& result) {
   if (tensor(a, 0).numel() == 0) return false;
@@ -252,6 +287,9 @@ const std::unordered_map<std::string_view, ShapeFunction>& checked_shapes() {
       {"aten::glu_jvp", like<0>},
       {"aten::histogram.bin_ct", histogram_by_count},
       {"aten::histogram.bins_tensor", histogram_by_edges},
+      {"aten::_histogramdd_bin_edges", histogramdd_edges},
+      {"aten::_histogramdd_from_bin_cts", histogramdd_by_counts},
+      {"aten::_histogramdd_from_bin_tensors", histogramdd_by_edges},
       {"aten::multi_margin_loss_backward", contiguous_like<1>},
       {"aten::multilabel_margin_loss_backward", contiguous_like<1>},
       {"aten::bucketize.Tensor", bucketize},

@@ -3,6 +3,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/cat.h>
@@ -16,8 +17,8 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/unique_consecutive.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -90,12 +91,13 @@ struct Runs {
   at::Tensor rank;    // [count]: which run an element belongs to; undefined if not asked for
 };
 
+// Neighbours along dim 0: numbers, or the rows of a matrix.
 Runs find_runs(const at::Tensor& line, bool want_rank) {
   const int64_t count = line.size(0);
   at::Tensor differs = at::ones({count}, line.options().dtype(at::kBool));
   if (count > 1) {
-    differs.narrow(0, 1, count - 1)
-        .copy_(line.narrow(0, 1, count - 1).ne(line.narrow(0, 0, count - 1)));
+    const at::Tensor unequal = line.narrow(0, 1, count - 1).ne(line.narrow(0, 0, count - 1));
+    differs.narrow(0, 1, count - 1).copy_(line.dim() > 1 ? unequal.any(1) : unequal);
   }
   Runs runs;
   if (want_rank) runs.rank = differs.cumsum(0, at::kLong).sub_(1);
@@ -133,14 +135,81 @@ std::tuple<at::Tensor, at::Tensor> unique_without_counts(const at::Tensor& self,
   return {values, inverse};
 }
 
+// For each element, how many different values of its column are smaller.
+at::Tensor ranks_in_columns(const at::Tensor& matrix) {
+  auto [sorted, order] = at::sort(matrix, std::optional<bool>(true), 0, false);
+  const int64_t count = matrix.size(0);
+  at::Tensor differs = at::zeros_like(order);
+  differs.narrow(0, 1, count - 1)
+      .copy_(sorted.narrow(0, 1, count - 1).ne(sorted.narrow(0, 0, count - 1)));
+  return at::empty_like(order).scatter_(0, order, differs.cumsum(0));
+}
+
+// The order of the rows of a matrix, compared from their first element on: columns are joined in
+// pairs, whose ranks stand for both, until one is left.
+at::Tensor order_of_rows(const at::Tensor& rows) {
+  at::Tensor ranks = ranks_in_columns(rows);
+  while (ranks.size(1) > 1) {
+    const int64_t paired = ranks.size(1) / 2 * 2;
+    const at::Tensor first = ranks.slice(1, 0, paired, 2), second = ranks.slice(1, 1, paired, 2);
+    const at::Tensor joined = ranks_in_columns(first.mul(rows.size(0)).add_(second));
+    ranks = paired == ranks.size(1) ? joined : at::cat({joined, ranks.narrow(1, paired, 1)}, 1);
+  }
+  return std::get<1>(at::sort(ranks.select(1, 0), std::optional<bool>(true), 0, false));
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_slices(const at::Tensor& self, int64_t dim,
+                                                             bool consecutive) {
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  const int64_t count = self.dim() == 0 ? 1 : self.size(dim);
+  const auto empty_dims = std::count(self.sizes().begin(), self.sizes().end(), 0);
+  const at::Tensor none = none_of(self);
+  if (count == 0) {
+    TORCH_CHECK(empty_dims == 1,
+                "Number of zero sized dimensions should be one, so unique cannot be applied.");
+    return {at::empty(self.sizes(), self.options()), none, none};
+  }
+  TORCH_CHECK(
+      empty_dims == 0,
+      "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+  const at::Tensor slices =
+      (self.dim() == 0 ? self.reshape({1}) : self.movedim(dim, 0)).contiguous();
+  const at::Tensor rows = slices.view({count, -1});
+  at::Tensor order;
+  at::Tensor sorted = rows;
+  if (!consecutive) {
+    order = order_of_rows(rows);
+    sorted = rows.index_select(0, order);
+  }
+  const Runs runs = find_runs(sorted, true);
+  at::Tensor inverse = runs.rank;
+  if (!consecutive) inverse = at::empty_like(order).scatter_(0, order, runs.rank);
+  std::vector<int64_t> sizes = slices.sizes().vec();
+  sizes[0] = runs.starts.size(0);
+  const at::Tensor values = sorted.index_select(0, runs.starts).view(sizes).movedim(0, dim);
+  return {values, inverse, lengths_of(runs, count)};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_dim(const at::Tensor& self, int64_t dim,
+                                                          bool sorted, bool want_inverse,
+                                                          bool want_counts) {
+  count_native("aten::unique_dim");
+  return unique_slices(self, dim, /*consecutive=*/false);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_dim_consecutive(const at::Tensor& self,
+                                                                      int64_t dim,
+                                                                      bool want_inverse,
+                                                                      bool want_counts) {
+  count_native("aten::unique_dim_consecutive");
+  return unique_slices(self, dim, /*consecutive=*/true);
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_consecutive_by_count(
     const at::Tensor& self, bool want_inverse, bool want_counts, std::optional<int64_t> dim) {
   if (dim.has_value() && !(self.dim() == 1 && (*dim == 0 || *dim == -1))) {
-    // Whole slices are compared: the CPU does that.
-    counter_of("aten::unique_consecutive").fallback.fetch_add(1, std::memory_order_relaxed);
-    auto [values, inverse, counts] =
-        at::unique_consecutive(self.cpu(), want_inverse, want_counts, dim);
-    return {values.to(self.device()), inverse.to(self.device()), counts.to(self.device())};
+    count_native("aten::unique_consecutive");
+    return unique_slices(self, *dim, /*consecutive=*/true);
   }
   const at::Tensor none = none_of(self);
   if (self.numel() == 0) return {at::empty({0}, self.options()), none, none};
@@ -186,6 +255,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_unique2", TORCH_FN(neuron::aten::unique));
   m.impl("_unique", TORCH_FN(neuron::aten::unique_without_counts));
   m.impl("unique_consecutive", TORCH_FN(neuron::aten::unique_consecutive_by_count));
+  m.impl("unique_dim", TORCH_FN(neuron::aten::unique_dim));
+  m.impl("unique_dim_consecutive", TORCH_FN(neuron::aten::unique_dim_consecutive));
   m.impl("bincount", TORCH_FN(neuron::aten::bincount_by_maximum));
   m.impl("masked_select", TORCH_FN(neuron::aten::masked_select_by_count));
   m.impl("masked_select.out", TORCH_FN(neuron::aten::masked_select_by_count_out));

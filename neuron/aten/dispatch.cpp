@@ -173,6 +173,7 @@ void LoweredOp::run(const Entry& entry, const CallView& view, Results& results) 
     }
     runtime::launch(device, current_stream(device), entry.program, parameters, scalars, outputs,
                     overload_.name.c_str());
+    runtime::raise_if_run(device, current_stream(device));
     if (entry.philox_counters > 0 && runtime::is_capturing(device, current_stream(device)))
         [[unlikely]] {
       draw_again_on_replay(entry, view, device);

@@ -1,9 +1,15 @@
 #include "neuron/aten/index_arguments.h"
 
+#include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/core/List.h>
+#include <ATen/ops/any.h>
+#include <ATen/ops/index_fill.h>
 #include <ATen/ops/masked_fill.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/stack.h>
+
+#include <algorithm>
 
 #include "neuron/aten/tensor.h"
 
@@ -89,6 +95,45 @@ bool rewrite_indices(const Overload& overload, torch::jit::Stack* stack) {
   }
   given = std::move(indices);
   return false;
+}
+
+bool rewrite_overlapping_fill(const Overload& overload, torch::jit::Stack* stack) {
+  const size_t count = overload.variant.arguments.size();
+  c10::IValue* arguments = stack->data() + (stack->size() - count);
+  const at::Tensor& self = arguments[0].toTensor();
+  if (self.numel() == 0 && overload.name.starts_with("aten::index_fill_")) {
+    // No program runs that would find out.
+    const int64_t dim = at::maybe_wrap_dim(arguments[1].toInt(), self.dim());
+    const auto empty_dims = std::count(self.sizes().begin(), self.sizes().end(), 0);
+    TORCH_CHECK_INDEX(self.size(dim) > 0 || empty_dims > 1 || arguments[2].toTensor().numel() == 0,
+                      "index_fill_: an index is out of bounds for dimension ", dim, " with size 0");
+  }
+  if (!on_device(self) || at::has_internal_overlap(self) != at::MemOverlap::Yes) return false;
+  at::Tensor base = self;
+  std::vector<int64_t> expanded;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (self.stride(d) != 0 || self.size(d) < 2) continue;
+    expanded.push_back(d);
+    base = base.narrow(d, 0, 1);
+  }
+  if (overload.name.starts_with("aten::masked_fill_")) {
+    const at::Tensor& mask = arguments[1].toTensor();
+    TORCH_CHECK(mask.scalar_type() == at::kBool,
+                "masked_fill_ only supports boolean masks, but got mask with dtype ", mask.dtype());
+    const at::Tensor any = mask.expand(self.sizes()).any(expanded, /*keepdim=*/true);
+    arguments[2].isTensor() ? base.masked_fill_(any, arguments[2].toTensor())
+                            : base.masked_fill_(any, arguments[2].toScalar());
+  } else {
+    const int64_t dim = at::maybe_wrap_dim(arguments[1].toInt(), self.dim());
+    at::Tensor index = arguments[2].toTensor();
+    if (base.size(dim) != self.size(dim)) index = index.mul(0);
+    arguments[3].isTensor() ? base.index_fill_(dim, index, arguments[3].toTensor())
+                            : base.index_fill_(dim, index, arguments[3].toScalar());
+  }
+  const at::Tensor written = self;
+  torch::jit::drop(*stack, count);
+  stack->emplace_back(written);
+  return true;
 }
 
 bool rewrite_repeats(const Overload& overload, torch::jit::Stack* stack) {

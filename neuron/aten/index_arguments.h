@@ -11,6 +11,10 @@ namespace neuron::aten {
 /// altogether (a masked fill).
 bool rewrite_indices(const Overload& overload, torch::jit::Stack* stack);
 
+/// masked_fill_ and index_fill_ of an expanded tensor: elements that coincide are filled if any of
+/// their positions is. True if the tensor is one.
+bool rewrite_overlapping_fill(const Overload& overload, torch::jit::Stack* stack);
+
 /// repeat_interleave without the size of its result: adds the repeats up first, which waits for
 /// them.
 bool rewrite_repeats(const Overload& overload, torch::jit::Stack* stack);

@@ -68,6 +68,8 @@ std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
                       {"aten::index.Tensor", "aten::index_put", "aten::_index_put_impl",
                        "aten::_unsafe_index.", "aten::_unsafe_index_put"})) {
     overload->rewrite = rewrite_indices;
+  } else if (starts_with_any(overload->name, {"aten::masked_fill_.", "aten::index_fill_."})) {
+    overload->rewrite = rewrite_overlapping_fill;
   } else if (starts_with_any(overload->name, {"aten::repeat_interleave.Tensor"})) {
     overload->rewrite = rewrite_repeats;
   }

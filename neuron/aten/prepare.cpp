@@ -45,9 +45,11 @@ void check_devices(const Overload& overload, const CallView& view) {
   }
 }
 
-// torch lets these write through overlapping views (with a warning at most).
+// torch lets these write through overlapping views (with a warning at most): what coincides gets
+// one value.
 bool may_overlap_itself(const std::string& name) {
-  return name.starts_with("aten::index_put") || name.starts_with("aten::_index_put_impl") ||
+  return name == "aten::fill_.Scalar" || name.starts_with("aten::zero_") ||
+         name.starts_with("aten::index_put") || name.starts_with("aten::_index_put_impl") ||
          name.starts_with("aten::_unsafe_index_put") || name.starts_with("aten::_foreach") ||
          name.starts_with("aten::_fused");
 }
@@ -56,21 +58,30 @@ bool may_overlap_itself(const std::string& name) {
 // others allow it.
 bool refuses_overlap(const std::string& name) {
   return name == "aten::kthvalue.values" || name == "aten::take.out" ||
-         name == "aten::index_select.out";
+         name == "aten::index_select.out" || name == "aten::index_put_" ||
+         name == "aten::_index_put_impl_";
+}
+
+// The same for elementwise kernels without a structured meta: the very same elements are allowed.
+bool refuses_partial_overlap(const std::string& name) {
+  return name.starts_with("aten::where.") || name.starts_with("aten::logical_") ||
+         name.starts_with("aten::cumsum") || name.starts_with("aten::cumprod");
 }
 
 void check_written(const Overload& overload, const CallView& view) {
-  if (may_overlap_itself(overload.name)) return;
-  if (view.overlaps && refuses_overlap(overload.name)) {
+  const bool any = refuses_overlap(overload.name);
+  if (view.overlaps && (any || refuses_partial_overlap(overload.name))) {
     for (const Target& target : overload.variant.targets) {
       const int32_t out =
           first_tensor(overload.variant, view, static_cast<size_t>(target.argument));
       for (size_t i = 0; i < view.tensors.size(); ++i) {
         if (static_cast<int32_t>(i) == out || !view.tensors[i]->defined()) continue;
-        at::assert_no_overlap(*view.tensors[static_cast<size_t>(out)], *view.tensors[i]);
+        const at::Tensor &written = *view.tensors[static_cast<size_t>(out)], &read = *view.tensors[i];
+        any ? at::assert_no_overlap(written, read) : at::assert_no_partial_overlap(written, read);
       }
     }
   }
+  if (may_overlap_itself(overload.name)) return;
   const Variant& variant = overload.variant;
   size_t position = 0;
   for (size_t a = 0; a < variant.arguments.size(); ++a) {
@@ -203,9 +214,8 @@ Found find_metadata(const Overload& overload, const CallView& view,
           return found;
         }
       }
-    } else {
-      check_written(overload, view);
     }
+    check_written(overload, view);
   }
   if (variant.form == Form::InPlace && all_targets_written(overload)) {
     if (overload.functional_meta != nullptr) {

@@ -48,6 +48,10 @@ bool like_self(const Arguments& a, Metadata& result) {
   add_like(tensor(a, 0), tensor(a, 0).scalar_type(), result);
   return true;
 }
+bool relu(const Arguments& a, Metadata& result) {
+  TORCH_CHECK(tensor(a, 0).scalar_type() != at::kBool, "Boolean inputs not supported for relu");
+  return like_self(a, result);
+}
 bool like_floating_self(const Arguments& a, Metadata& result) {
   return is_floating(tensor(a, 0)) && like_self(a, result);
 }
@@ -226,6 +230,9 @@ bool reduced(const at::Tensor& self, const c10::IValue& list, bool keep, Dims& s
 template <int kResults>
 bool variance(const Arguments& a, Metadata& result) {
   const at::Tensor& self = tensor(a, 0);
+  TORCH_CHECK(is_floating(self) || self.is_complex(),
+              kResults == 1 ? "std and var" : "std_mean and var_mean",
+              " only support floating point and complex dtypes");
   if (!is_floating(self)) return false;
   Dims sizes;
   if (!reduced(self, a[1], a[3].toBool(), sizes)) return false;
@@ -295,6 +302,8 @@ bool index_select(const Arguments& a, Metadata& result) {
     return false;
   }
   Dims sizes = sizes_of(self);
+  TORCH_CHECK(self.size(dim) > 0 || index.numel() == 0,
+              "index_select(): self indexing axis dim should be positive");
   sizes[static_cast<size_t>(dim)] = index.numel();
   result.add(self.scalar_type(), ref(sizes));
   return true;
@@ -493,7 +502,7 @@ bool range_of(const Arguments& a, Metadata& result) {
 const std::unordered_map<std::string_view, ShapeFunction>& table() {
   static const auto* functions = new std::unordered_map<std::string_view, ShapeFunction>({
       {"aten::abs", abs_like_self},
-      {"aten::relu", like_self},
+      {"aten::relu", relu},
       {"aten::hardswish", like_floating_self},
       {"aten::hardtanh", like_floating_self},
       {"aten::celu", like_floating_self},

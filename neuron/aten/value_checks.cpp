@@ -98,9 +98,9 @@ void check_fits(const c10::IValue& number, c10::ScalarType type) {
                 " without overflow");
   };
   switch (type) {
-    // torch lets negative numbers wrap into unsigned types.
+    // torch lets negative integers wrap into unsigned types.
     case c10::ScalarType::Byte:
-      return check(-255, 255, "uint8_t");
+      return check(number.isInt() ? -255 : 0, 255, "uint8_t");
     case c10::ScalarType::Char:
       return check(-128, 127, "int8_t");
     case c10::ScalarType::Short:
@@ -114,6 +114,16 @@ void check_fits(const c10::IValue& number, c10::ScalarType type) {
 
 void fill(const c10::IValue* a) { check_fits(a[1], a[0].toTensor().scalar_type()); }
 void masked_fill(const c10::IValue* a) { check_fits(a[2], a[0].toTensor().scalar_type()); }
+void scatter(const c10::IValue* a) { check_fits(a[3], a[0].toTensor().scalar_type()); }
+// A dtype that is not given follows the number, or the tensor that the result is to be like.
+template <int kNumber, int kType>
+void full(const c10::IValue* a) {
+  if (!a[kType].isNone()) {
+    check_fits(a[kNumber], a[kType].toScalarType());
+  } else if (a[0].isTensor()) {
+    check_fits(a[kNumber], a[0].toTensor().scalar_type());
+  }
+}
 
 void huber_loss(const c10::IValue* a) {
   TORCH_CHECK(a[3].toDouble() > 0, "huber_loss does not support non-positive values for delta.");
@@ -161,6 +171,14 @@ ValueCheck find_value_check(const std::string& name) {
       {"aten::fill.Scalar", fill},
       {"aten::multinomial", multinomial},
       {"aten::multinomial.out", multinomial},
+      {"aten::scalar_tensor", full<0, 1>},
+      {"aten::full", full<1, 2>},
+      {"aten::full_like", full<1, 2>},
+      {"aten::new_full", full<2, 3>},
+      {"aten::scatter_.value", scatter},
+      {"aten::scatter.value", scatter},
+      {"aten::index_fill_.int_Scalar", scatter},
+      {"aten::index_fill.int_Scalar", scatter},
       {"aten::masked_fill_.Scalar", masked_fill},
       {"aten::masked_fill.Scalar", masked_fill},
   });

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "neuron/base/philox.h"
 #include "neuron/hlo/evaluate_internal.h"
 
 namespace neuron::hlo::internal {
@@ -381,20 +382,8 @@ Array evaluate_philox(const Node& node, Operands operands) {
   const auto offset = load_at<uint64_t>(*operands[1], 0);
   const int64_t count = count_elements(node.type.dims);
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t counter = offset + static_cast<uint64_t>(i);
-    uint32_t c[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0};
-    uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const uint64_t p0 = 0xD2511F53ull * c[0], p1 = 0xCD9E8D57ull * c[2];
-      const uint32_t next[4] = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0,
-                                static_cast<uint32_t>(p1),
-                                static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1,
-                                static_cast<uint32_t>(p0)};
-      std::memcpy(c, next, sizeof(c));
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    store_at<uint32_t>(result, i, c[node.ints[0]]);
+    const auto words = philox(seed, offset + static_cast<uint64_t>(i));
+    store_at<uint32_t>(result, i, words[static_cast<size_t>(node.ints[0])]);
   }
   return result;
 }

@@ -7,8 +7,12 @@
 // output; logsumexp (f32 [B, H, L]).
 //
 // "neuron.sdpa_backward": operands grad_out, query, key, value, attn_bias, out, logsumexp, and seed
-// and offset as above. Arguments: the same with grad_out in front and out and logsumexp behind
-// attn_bias. Results: the defined ones of the gradients of query, key, value and attn_bias.
+// and offset as above. Arguments: the same with grad_out in front, out and logsumexp behind
+// attn_bias, and a bool[4] at the end: which gradients are results, of query, key, value,
+// attn_bias.
+//
+// Keys and values may have fewer heads than queries: each then serves that many queries' heads in a
+// row. With dropout, score i (row-major over [B, H, L, S]) has word i % 4 of counter i / 4.
 
 #include "neuron/base/error.h"
 #include "neuron/lowering/library_call.h"
@@ -46,10 +50,9 @@ Values attention(Builder& b, const OpCall& call) {
   add_options(library, call, dropout, 5, 7);
   Value seed = b.zeros(DType::i64), offset = seed;
   if (dropout > 0) {
-    // One counter per score.
     const Value query = call.tensor(0), key = call.tensor(1);
     const int64_t rows = query.dim(-1) == 0 ? 0 : query.count() / query.dim(-1);
-    const PhiloxState state = call.philox(rows * key.dim(-2));
+    const PhiloxState state = call.philox((rows * key.dim(-2) + 3) / 4);
     add_random_state(library, state.seed, state.offset);
     // The backward call gets the same bits back.
     seed = b.bitcast(state.seed, DType::i64);
@@ -94,6 +97,9 @@ Values attention_backward(Builder& b, const OpCall& call) {
   } else {
     library.add(LibraryArgument{Kind::None, {}, {}, {}});
   }
+  LibraryArgument wanted{Kind::BoolList, {}, {}, {}};
+  for (size_t k = 0; k < 4; ++k) wanted.ints.push_back(call.result(k).defined ? 1 : 0);
+  library.add(std::move(wanted));
   return library.emit(b, results_of(call));
 }
 NEURON_LOWERING(

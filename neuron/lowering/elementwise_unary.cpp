@@ -294,6 +294,20 @@ Values polygamma_of(Builder& b, const OpCall& call) {
 }
 NEURON_LOWERING("aten::polygamma(int n, Tensor self) -> Tensor", polygamma_of);
 
+// The sum of lgamma(x - k / 2) for k below p, up to a constant.
+Values multivariate_lgamma(Builder& b, const OpCall& call) {
+  const DType common = float_type(call, call.tensor(0).dtype());
+  const Value x = math_operand(call, 0, common);
+  const auto p = static_cast<double>(call.integer(1));
+  Value sum = b.like(x, 0.25 * p * (p - 1) * std::log(std::numbers::pi));
+  for (int64_t k = 0; k < call.integer(1); ++k) {
+    const Value at = b.sub(x, b.like(x, 0.5 * static_cast<double>(k)));
+    sum = b.add(sum, b.unary(Op::Lgamma, at));
+  }
+  return {b.convert(sum, common)};
+}
+NEURON_LOWERING("aten::mvlgamma(Tensor self, int p) -> Tensor", multivariate_lgamma);
+
 // frexp: |mantissa| in [0.5, 1); zeros, infinities and NaN keep themselves with exponent 0.
 Values frexp(Builder& b, const OpCall& call) {
   const Value x = call.tensor(0);

@@ -4,6 +4,7 @@
 
 #include "neuron/base/error.h"
 #include "neuron/lowering/indices.h"
+#include "neuron/lowering/norm.h"
 #include "neuron/lowering/numerics.h"
 #include "neuron/lowering/registry.h"
 
@@ -20,6 +21,27 @@ NEURON_LOWERING(
     "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool "
     "scale_grad_by_freq=False, bool sparse=False) -> Tensor",
     embedding);
+
+// Rows that are read are scaled down to a norm; an index that comes twice writes the same row
+// twice.
+Values embedding_renorm(Builder& b, const OpCall& call) {
+  const Value table = call.tensor(0);
+  const Value index = index_values(b, call.tensor(1));
+  if (index.count() == 0) return {table};
+  const Value flat = b.reshape(index, Dims{index.count()});
+  const Value rows = b.gather(table, std::span(&flat, 1), Dims{0}, 0);
+  const Value norm = vector_norm(call, rows, 3, Dims{1}, true);
+  const Value limit = call.scalar(2, norm.dtype());
+  const Value scale = b.div(limit, b.add(norm, b.like(norm, 1e-7)));
+  const Value wide = b.convert(rows, norm.dtype());
+  const Value scaled = b.select(b.gt(norm, limit), b.mul(wide, scale), wide);
+  return {
+      scatter(b, ScatterKind::Set, table, b.convert(scaled, table.dtype()), {flat}, Dims{0}, 0)};
+}
+NEURON_LOWERING(
+    "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> "
+    "Tensor",
+    embedding_renorm);
 
 // [n] numbers against rows [n, d].
 Value per_row(Builder& b, Value x) { return b.unsqueeze(x, 1); }
@@ -56,10 +78,9 @@ Values embedding_dense_backward(Builder& b, const OpCall& call) {
   const Value index = index_values(b, call.tensor(1));
   const Value flat_index = b.reshape(index, Dims{index.count()});
   const int64_t width = grad.dim(-1);
-  const Value rows =
-      b.convert(b.reshape(grad, Dims{index.count(), width}), opmath(grad.dtype()));
-  const Value sum = table_gradient(b, rows, flat_index, call.integer(2), call.integer(3),
-                                   call.flag(4));
+  const Value rows = b.convert(b.reshape(grad, Dims{index.count(), width}), opmath(grad.dtype()));
+  const Value sum =
+      table_gradient(b, rows, flat_index, call.integer(2), call.integer(3), call.flag(4));
   return {b.convert(sum, grad.dtype())};
 }
 NEURON_LOWERING(
@@ -111,8 +132,8 @@ Values embedding_bag(Builder& b, const OpCall& call) {
   if (mode == kMax) {
     const Value floor = lowest(b, wide);
     rows = b.select(row_is_real, rows, floor);
-    const Value largest = scatter(b, ScatterKind::Max, b.broadcast_to(floor, shape), rows, {bag},
-                                  Dims{0}, 0);
+    const Value largest =
+        scatter(b, ScatterKind::Max, b.broadcast_to(floor, shape), rows, {bag}, Dims{0}, 0);
     const Value empty = per_row(b, b.eq(bag_size, b.zeros(DType::i64)));
     output = b.select(empty, b.zeros(wide), largest);
     if (count_elements(call.result(3).dims) > 0) {
@@ -121,12 +142,12 @@ Values embedding_bag(Builder& b, const OpCall& call) {
       const Value hit = b.bit_and(row_is_real, b.bit_or(b.eq(rows, of_bag), b.is_nan(rows)));
       const Value none = b.constant_int(DType::i64, count);
       const Value candidate = b.select(hit, b.iota(DType::i64, rows.dims(), 0), none);
-      const Value first = scatter(b, ScatterKind::Min, b.broadcast_to(none, shape), candidate,
-                                  {bag}, Dims{0}, 0);
+      const Value first =
+          scatter(b, ScatterKind::Min, b.broadcast_to(none, shape), candidate, {bag}, Dims{0}, 0);
       const Value missing = b.eq(first, none);
       const Value row = b.select(missing, b.zeros(DType::i64), first);
-      const Value found = count == 0 ? b.zeros(DType::i64, shape)
-                                     : b.convert(read_rows(b, index, row), DType::i64);
+      const Value found =
+          count == 0 ? b.zeros(DType::i64, shape) : b.convert(read_rows(b, index, row), DType::i64);
       largest_index = b.select(missing, b.constant_int(DType::i64, -1), found);
     }
   } else {
@@ -183,10 +204,9 @@ Value bag_gradient(Builder& b, const BagGradient& g) {
 }
 
 Values embedding_bag_dense_backward(Builder& b, const OpCall& call) {
-  return {bag_gradient(
-      b, {call.tensor(0), call.tensor(1), call.tensor(2), call.tensor(3), call.tensor(4),
-          call.optional_tensor(8), call.integer(5), call.integer(7), call.integer(9),
-          call.flag(6)})};
+  return {bag_gradient(b, {call.tensor(0), call.tensor(1), call.tensor(2), call.tensor(3),
+                           call.tensor(4), call.optional_tensor(8), call.integer(5),
+                           call.integer(7), call.integer(9), call.flag(6)})};
 }
 NEURON_LOWERING(
     "aten::_embedding_bag_dense_backward(Tensor grad, Tensor indices, Tensor offset2bag, Tensor "
@@ -196,10 +216,9 @@ NEURON_LOWERING(
 
 Values embedding_bag_backward(Builder& b, const OpCall& call) {
   NEURON_CHECK(!call.flag(9), kUnsupported, "gradients of embedding_bag cannot be sparse");
-  return {bag_gradient(
-      b, {call.tensor(0), call.tensor(1), call.tensor(3), call.tensor(4), call.tensor(5),
-          call.optional_tensor(10), call.integer(6), call.integer(8), call.integer(11),
-          call.flag(7)})};
+  return {bag_gradient(b, {call.tensor(0), call.tensor(1), call.tensor(3), call.tensor(4),
+                           call.tensor(5), call.optional_tensor(10), call.integer(6),
+                           call.integer(8), call.integer(11), call.flag(7)})};
 }
 NEURON_LOWERING(
     "aten::_embedding_bag_backward(Tensor grad, Tensor indices, Tensor offsets, Tensor offset2bag, "
@@ -212,8 +231,7 @@ Values bag_weights_backward(Builder& b, const OpCall& call) {
   const DType wide = opmath(grad.dtype());
   const Value index = index_values(b, call.tensor(2));
   const int64_t padding = call.integer(6);
-  const Value of_bag =
-      read_rows(b, b.convert(grad, wide), index_values(b, call.tensor(4)));
+  const Value of_bag = read_rows(b, b.convert(grad, wide), index_values(b, call.tensor(4)));
   const Value rows = b.convert(read_rows(b, call.tensor(1), index), wide);
   Value result = b.sum(b.mul(of_bag, rows), Dims{1});
   if (padding >= 0) {

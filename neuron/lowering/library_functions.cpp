@@ -106,6 +106,9 @@ NEURON_LIBRARY_OP(
     "input_lengths, Tensor target_lengths, Tensor neg_log_likelihood, Tensor log_alpha, int blank, "
     "bool zero_infinity=False) -> Tensor");
 
+NEURON_LIBRARY_OP(
+    "aten::hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor");
+
 // Segments.
 NEURON_LIBRARY_OP(
     "aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, "

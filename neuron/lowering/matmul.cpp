@@ -211,6 +211,29 @@ NEURON_LOWERING(
     "Tensor? scale_result=None, ScalarType? out_dtype=None, bool use_fast_accum=False) -> Tensor",
     scaled_mm);
 
+// The same with the kinds of scales spelled out; those of blocks are left to the CPU.
+Values scaled_mm_by_recipe(Builder& b, const OpCall& call) {
+  constexpr int64_t kRowWise = 1;
+  for (const size_t recipe : {size_t{3}, size_t{6}}) {
+    const Dims kinds = call.ints(recipe);
+    NEURON_CHECK(kinds.size() == 1 && kinds[0] <= kRowWise && call.tensors(recipe - 1).size() == 1,
+                 kUnsupported, "scales of blocks");
+  }
+  const Value lhs = b.convert(call.tensor(0), DType::f32);
+  const Value rhs = b.convert(call.tensor(1), DType::f32);
+  Value x = product(b, lhs, rhs, kMatrix);
+  const Dims shape = x.dims();
+  x = b.mul(x, applicable_scale(b, call.tensors(2)[0], shape));
+  x = b.mul(x, applicable_scale(b, call.tensors(5)[0], shape));
+  if (call.has(8)) x = b.add(x, b.convert(call.tensor(8), DType::f32));
+  return {narrow(b, call, x)};
+}
+NEURON_LOWERING(
+    "aten::_scaled_mm_v2(Tensor self, Tensor mat2, Tensor[] scale_a, int[] recipe_a, int[] "
+    "swizzle_a, Tensor[] scale_b, int[] recipe_b, int[] swizzle_b, Tensor? bias, ScalarType? "
+    "out_dtype, int[] contraction_dim=[], bool use_fast_accum=False) -> Tensor",
+    scaled_mm_by_recipe);
+
 // Without offsets the groups are the batch.
 Values grouped_mm(Builder& b, const OpCall& call) {
   NEURON_CHECK(!call.has(2), kUnsupported,

@@ -296,7 +296,7 @@ Values norm_over(Builder& b, const OpCall& call, int order, const Dims& dims, bo
   DType out = real_of(x.dtype());
   if (dtype_argument >= 0 && call.has(static_cast<size_t>(dtype_argument))) {
     const DType given = call.argument(static_cast<size_t>(dtype_argument)).dtype;
-    if (!is_complex(x.dtype())) x = b.convert(x, real_of(given));
+    x = b.convert(x, is_complex(x.dtype()) ? complex_of(real_of(given)) : real_of(given));
     out = real_of(given);
   }
   return {b.convert(vector_norm(call, x, order, dims, keep), out)};

@@ -67,6 +67,15 @@ NEURON_LIBRARY_OP(
 NEURON_LIBRARY_OP(
     "aten::histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool "
     "density=False) -> (Tensor hist, Tensor bin_edges)");
+NEURON_LIBRARY_OP(
+    "aten::_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, Tensor? "
+    "weight=None, bool density=False) -> Tensor[]");
+NEURON_LIBRARY_OP(
+    "aten::_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, Tensor? "
+    "weight=None, bool density=False) -> Tensor");
+NEURON_LIBRARY_OP(
+    "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, Tensor? weight=None, bool "
+    "density=False) -> Tensor");
 
 }  // namespace
 }  // namespace neuron::lowering

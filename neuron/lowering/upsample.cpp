@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "neuron/base/error.h"
 #include "neuron/lowering/numerics.h"
@@ -151,7 +152,8 @@ Taps smooth_taps(const Resize& r, Method method) {
 }
 
 Taps taps_of(const Resize& r, Method method, DType dtype) {
-  const bool wide = dtype == DType::f64;
+  // Fixed-point weights come from positions in double precision.
+  const bool wide = dtype == DType::f64 || is_integer(dtype);
   switch (method) {
     case Method::Nearest:
       return nearest_taps(r, false);
@@ -186,16 +188,20 @@ Resize resize_of(const OpCall& call, Method method, size_t next, int64_t input, 
 // The CPU resamples images of u8 in fixed point: weights of at most 15 bits, a rounding after every
 // dim. Products and sums of these are exact in f32.
 Taps fixed_point(const Taps& taps) {
+  // Neighbours that the border has moved onto one position count once.
+  std::vector<std::map<int64_t, double>> weights(static_cast<size_t>(taps.output_size()));
   double largest = 0;
   for (int64_t i = 0; i < taps.output_size(); ++i) {
-    for (const Taps::Tap& tap : taps.of(i)) largest = std::max(largest, tap.weight);
+    auto& of = weights[static_cast<size_t>(i)];
+    for (const Taps::Tap& tap : taps.of(i)) of[tap.source] += tap.weight;
+    for (const auto& [source, weight] : of) largest = std::max(largest, weight);
   }
   int bits = 0;
   while (bits < 22 && 0.5 + largest * std::ldexp(1.0, bits + 1) < 32768.0) ++bits;
   Taps result(taps.input_size(), taps.output_size());
   for (int64_t i = 0; i < taps.output_size(); ++i) {
-    for (const Taps::Tap& tap : taps.of(i)) {
-      result.add(i, tap.source, std::ldexp(std::round(std::ldexp(tap.weight, bits)), -bits));
+    for (const auto& [source, weight] : weights[static_cast<size_t>(i)]) {
+      result.add(i, source, std::ldexp(std::round(std::ldexp(weight, bits)), -bits));
     }
   }
   return result;

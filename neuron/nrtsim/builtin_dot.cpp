@@ -115,8 +115,37 @@ void dot(const Call& call, const View& a, const View& b, const View& y) {
   });
 }
 
+// Packing would cost more than a few products of f32: these are added up in f64 and rounded once.
+constexpr int64_t kTinyProducts = 1024;
+
+bool is_tiny(const nrtsim_lib_call_t& call) {
+  const nrtsim_lib_tensor_t &a = call.inputs[0], &y = call.outputs[0];
+  return static_cast<DType>(a.dtype) == DType::f32 && static_cast<DType>(y.dtype) == DType::f32 &&
+         y.sizes[0] * y.sizes[1] * y.sizes[2] * a.sizes[2] <= kTinyProducts;
+}
+
+void tiny_dot(const nrtsim_lib_call_t& call, const float* a, const float* b, float* y) {
+  const nrtsim_lib_tensor_t &x = call.inputs[0], &w = call.inputs[1], &out = call.outputs[0];
+  for (int64_t batch = 0; batch < out.sizes[0]; ++batch) {
+    for (int64_t i = 0; i < out.sizes[1]; ++i) {
+      for (int64_t j = 0; j < out.sizes[2]; ++j) {
+        const float* row = a + batch * x.strides[0] + i * x.strides[1];
+        const float* column = b + batch * w.strides[0] + j * w.strides[2];
+        double sum = 0;
+        for (int64_t l = 0; l < x.sizes[2]; ++l) {
+          sum += static_cast<double>(row[l * x.strides[2]]) *
+                 static_cast<double>(column[l * w.strides[1]]);
+        }
+        y[batch * out.strides[0] + i * out.strides[1] + j * out.strides[2]] =
+            static_cast<float>(sum);
+      }
+    }
+  }
+}
+
 // How one step is computed, by its shapes alone.
 struct DotState {
+  bool tiny = false;
   std::optional<Gemm> gemm;
   const nrtsim_lib_kernel_t* blas = nullptr;
   void* blas_state = nullptr;
@@ -152,6 +181,8 @@ bool fits(const nrtsim_lib_call_t& call) {
 void* prepare_dot(const nrtsim_lib_call_t* call) {
   auto state = std::make_unique<DotState>();
   if (!fits(*call)) return state.release();  // run_dot() says why.
+  state->tiny = is_tiny(*call);
+  if (state->tiny) return state.release();
   state->gemm = Gemm::plan(*call, gemm_kernels());
   if (prefers_blas(*call, state->gemm)) state->blas = find_library_kernel("neuron.dot.blas");
   if (state->blas != nullptr && state->blas->prepare != nullptr) {
@@ -184,6 +215,11 @@ int run_step(void* opaque, const nrtsim_lib_call_t* call, void* const* inputs,
              void* const* outputs, const nrtsim_lib_context_t* context, char* message,
              size_t message_bytes) {
   const auto* state = static_cast<const DotState*>(opaque);
+  if (state != nullptr && state->tiny) {
+    tiny_dot(*call, static_cast<const float*>(inputs[0]), static_cast<const float*>(inputs[1]),
+             static_cast<float*>(outputs[0]));
+    return NRT_SUCCESS;
+  }
   if (state != nullptr && state->blas != nullptr) {
     return state->blas->run(state->blas_state, call, inputs, outputs, context, message,
                             message_bytes);

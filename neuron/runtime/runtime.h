@@ -135,6 +135,9 @@ bool query_stream(int device, int64_t stream);
 /// Waits; throws the stream's first deferred error (once), naming op and shapes.
 void synchronize_stream(int device, int64_t stream);
 void synchronize_device(int device);
+/// Inline, what has been launched has run: raises the stream's deferred error, if there is one, so
+/// that it appears at the call that caused it. Does nothing where an executor thread runs the work.
+void raise_if_run(int device, int64_t stream);
 
 class Event;
 Event* create_event(bool timing);

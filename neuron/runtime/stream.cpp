@@ -116,6 +116,10 @@ void synchronize_stream(int device, int64_t stream) {
   raise_deferred(state);
 }
 
+void raise_if_run(int device, int64_t stream) {
+  if (is_inline()) raise_deferred(stream_state(device, stream));
+}
+
 void synchronize_device(int device) {
   check_device(device);
   for (StreamState& state : g_streams[device]) {

@@ -160,3 +160,101 @@ def test_pairs_of_halves_are_stored_and_moved():
     wide = torch.empty(3, 8, dtype=torch.complex32, device=DEVICE)[:, ::2]
     wide.copy_(host)
     assert torch.equal(torch.view_as_real(wide.cpu()), torch.view_as_real(host))
+
+
+def test_an_index_out_of_range_raises_at_the_call_where_the_caller_runs_the_work():
+    if not torch_neuronx._C._is_inline():
+        pytest.skip("another thread runs the work: the next synchronization raises")
+    x, index = torch.zeros(3, 5, device=DEVICE), torch.tensor([[34, 0], [1, 2]], device=DEVICE)
+    with pytest.raises(IndexError, match="index 34 is out of range"):
+        torch.scatter_add(x, 0, index, torch.ones(2, 5, device=DEVICE))
+    assert_same(x + 1, torch.ones(3, 5))  # The stream goes on.
+
+
+OVERLAPPING = {
+    "fill": lambda t, d: t.fill_(2),
+    "zero": lambda t, d: t.zero_(),
+    "masked_fill": lambda t, d: t.masked_fill_(torch.eye(4, 3, device=d).bool(), 9),
+    "index_fill": lambda t, d: t.index_fill_(1, torch.tensor([0, 2], device=d), 5),
+    "index_fill_expanded": lambda t, d: t.index_fill_(0, torch.tensor([1], device=d), 5),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_one_value_may_be_written_through_an_expanded_view(name):
+    host = torch.arange(3.0).view(1, 3)
+    device = host.to(DEVICE)
+    OVERLAPPING[name](host.expand(4, 3), "cpu")
+    OVERLAPPING[name](device.expand(4, 3), DEVICE)
+    assert_same(device, host)
+
+
+REFUSED_OVERLAPS = {
+    "add": lambda p, d: p.view(1, -1).expand(2, -1).add_(1),
+    "cumsum": lambda p, d: p.view(1, -1).expand(2, -1).cumsum_(0),
+    "where": lambda p, d: torch.where(p[1:] > 2, p[1:], p[:-1], out=p[1:]),
+    "logical_not": lambda p, d: torch.logical_not(p[:-1], out=p[1:]),
+    "copy": lambda p, d: p[1:].copy_(p[:-1]),
+    "index_put": lambda p, d: p[1:3].index_put_((torch.tensor([0, 1], device=d),), p[0:2]),
+    "copy_to_empty": lambda p, d: p[:0].view(3, 0).copy_(p[:4]),
+    "index_fill_empty": lambda p, d: p[:0].index_fill_(0, torch.tensor([0], device=d), 1),
+    "index_select_empty": lambda p, d: p[:0].index_select(0, torch.tensor([0], device=d)),
+    "relu_of_bool": lambda p, d: torch.relu(p > 1),
+    "var_of_integers": lambda p, d: p.long().var(),
+    "negative_number_into_bytes": lambda p, d: p.byte().fill_(-1.25),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_OVERLAPS)
+def test_what_the_cpu_refuses_is_refused(name):
+    for device in ("cpu", DEVICE):
+        with pytest.raises((RuntimeError, IndexError)):
+            REFUSED_OVERLAPS[name](torch.arange(12.0, device=device), device)
+
+
+ON_THE_DEVICE = {
+    "mvlgamma": lambda t: torch.mvlgamma(t.abs() + 3, 3, out=torch.empty_like(t)),
+    "hash_tensor": lambda t: torch.hash_tensor(t, dim=1),
+    "unique_dim": lambda t: torch.unique(t.round(), dim=0, return_inverse=True, return_counts=True),
+    "unique_dim_1": lambda t: torch.unique(t.round(), dim=1, return_inverse=True),
+    "unique_consecutive_dim": lambda t: torch.unique_consecutive(
+        t.round(), return_inverse=True, return_counts=True, dim=0
+    ),
+    "embedding_renorm": lambda t: F.embedding(
+        torch.tensor([[1, 2], [1, 5]], device=t.device), t, max_norm=0.5, norm_type=1.5
+    ),
+    "histogramdd": lambda t: torch.histogramdd(t[:, :2], [3, 4]),
+    "histogramdd_edges": lambda t: torch.histogramdd(
+        t[:, :2], [torch.linspace(-1, 1, 4, device=t.device)] * 2
+    ),
+    "zero_tensor": lambda t: torch._efficientzerotensor((2, 3), device=t.device) + 1,
+    "wide_norm": lambda t: torch.linalg.vector_norm(torch.complex(t, t), 1, dtype=torch.complex128),
+}
+
+
+@pytest.mark.parametrize("name", ON_THE_DEVICE)
+def test_rare_operators_run_on_the_device(name):
+    host = torch.randint(0, 2, (40, 3)).float() + 0.1 * torch.randn(40, 3)
+    device = host.to(DEVICE)
+    expected = ON_THE_DEVICE[name](host)
+    torch_neuronx.reset_op_stats()
+    assert_same(ON_THE_DEVICE[name](device), expected)
+    assert not torch_neuronx.get_fallback_ops()
+    if name == "embedding_renorm":
+        assert_same(device, host)
+
+
+def test_resampled_bytes_join_neighbours_beyond_the_border_before_rounding():
+    host = torch.tensor([[2, 8, 9, 4], [3, 9, 3, 6], [1, 1, 4, 6], [7, 7, 3, 1]]).byte()
+    for size in ((3, 3), (5, 6), (2, 7)):
+        image = host.expand(1, 3, 4, 4).contiguous()
+        assert_same(
+            F.interpolate(image.to(DEVICE), size, mode="bicubic"),
+            F.interpolate(image, size, mode="bicubic"),
+        )
+
+
+def test_small_products_are_rounded_once():
+    a, b = torch.randn(3, 5, 20), torch.randn(3, 20, 3)
+    exact = (a.double() @ b.double()).float()
+    assert torch.equal((a.to(DEVICE) @ b.to(DEVICE)).cpu(), exact)

@@ -51,16 +51,16 @@ def test_no_lowering_differs_from_torchs_schema():
 
 
 def test_fallback_counts_warns_once_and_can_be_refused():
-    x = torch.tensor([[3, 1], [3, 1]], device=DEVICE)
+    x = torch.tensor([[3.0, 1.0], [1.0, 3.0]], device=DEVICE)
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
-        torch.unique(x, dim=0)
-        torch.unique(x, dim=0)
-    assert torch_neuronx.get_op_counts()["fallback"]["aten::unique_dim"] == 2
+        torch.linalg.lstsq(x, x)
+        torch.linalg.lstsq(x, x)
+    assert torch_neuronx.get_op_counts()["fallback"]["aten::linalg_lstsq"] == 2
     torch_neuronx.set_fallback_allowed(False)
     try:
-        with pytest.raises(NotImplementedError, match=r"aten::unique_dim.*CPU fallback is off"):
-            torch.unique(x, dim=0)
+        with pytest.raises(NotImplementedError, match=r"aten::linalg_lstsq.*CPU fallback is off"):
+            torch.linalg.lstsq(x, x)
     finally:
         torch_neuronx.set_fallback_allowed(True)
 
