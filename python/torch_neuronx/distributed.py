@@ -163,8 +163,24 @@ def _monitor_barriers(c10d) -> None:
     torch.distributed.monitored_barrier = monitored_barrier
 
 
+def _set_timeouts(c10d) -> None:
+    """torch changes the timeout of a group's Gloo and NCCL backends only."""
+    plain = c10d._set_pg_timeout
+
+    def _set_pg_timeout(timeout, group=None):
+        target = group or c10d._get_default_group()
+        if c10d._rank_not_in_group(group) or not _has_neuron(target):
+            return plain(timeout, group)
+        target._get_backend(torch.device("neuron")).set_timeout(timeout)
+        if torch.device("cpu") in target._device_types:
+            plain(timeout, group)
+
+    _set_pg_timeout.__doc__ = plain.__doc__
+    c10d._set_pg_timeout = _set_pg_timeout
+
+
 def _is_ours(c10d, group) -> bool:
-    return "gloo" not in str(c10d.get_backend(group)) and _has_neuron(
+    return c10d.get_backend(group) != c10d.Backend.GLOO and _has_neuron(
         group or c10d._get_default_group()
     )
 
@@ -181,3 +197,4 @@ def register() -> None:
     _name_groups(c10d.ProcessGroup)
     _explain_other_devices(c10d.ProcessGroup)
     _monitor_barriers(c10d)
+    _set_timeouts(c10d)

@@ -32,6 +32,7 @@ def _by_name(rank, world, store, name):
     assert tensor.tolist() == [world] * 2
     assert tensor.device.index == torch.neuron.current_device() == rank
     assert torch.neuron.device_count() >= world
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=10))
     if name == "cpu:gloo,neuron:neuron":
         host = torch.ones(2)
         dist.all_reduce(host)
@@ -301,6 +302,30 @@ def _absent(rank, world):
 
 def test_absent_rank():
     ranks.run(_absent, 2, timeout=3)
+
+
+def _hooks_and_timeouts(rank, world):
+    group = dist.group.WORLD
+    seen = []
+    group._register_on_completion_hook(lambda info: seen.append((info.op_type, info.seq)))
+    dist.all_reduce(torch.ones(1, device="neuron"))
+    dist.barrier()
+    group._wait_for_pending_works()
+    kinds = torch._C._distributed_c10d.OpType
+    assert seen == [(kinds.ALLREDUCE, 1), (kinds.BARRIER, 2)]
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(milliseconds=400))
+    if rank == 1:
+        time.sleep(1.5)
+        return
+    started = time.monotonic()
+    with pytest.raises(RuntimeError, match="rank 1 had not arrived"):
+        dist.all_reduce(torch.ones(1, device="neuron"))
+        torch.neuron.synchronize()
+    assert time.monotonic() - started < 1.4
+
+
+def test_hooks_and_timeouts():
+    ranks.run(_hooks_and_timeouts, 2)
 
 
 def _dying(rank, world):
