@@ -47,10 +47,7 @@ class NeuronAllocator final : public c10::DeviceAllocator {
     translating_errors([] { runtime::empty_cache(); });
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    if (data.get_context() == nullptr) return;
-    translating_errors([&] {
-      runtime::record_stream(static_cast<runtime::Block*>(data.get_context()), stream.id());
-    });
+    translating_errors([&] { runtime::record_stream(block_of(data), stream.id()); });
   }
   DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     const runtime::MemoryStats stats = runtime::memory_stats(device);
@@ -117,6 +114,11 @@ NeuronAllocator* const kAllocator = new NeuronAllocator;  // Leaked: tensors out
 PinnedAllocator* const kPinned = new PinnedAllocator;
 
 }  // namespace
+
+runtime::Block* block_of(const c10::DataPtr& data) {
+  return data.get_deleter() == &release_context ? static_cast<runtime::Block*>(data.get_context())
+                                                : nullptr;
+}
 
 c10::Allocator* device_allocator() { return kAllocator; }
 c10::Allocator* pinned_allocator() { return kPinned; }

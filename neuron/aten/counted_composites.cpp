@@ -4,10 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_to_copy_native.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty_like_native.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/matmul_native.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/new_empty_native.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
@@ -75,10 +78,59 @@ at::Tensor new_empty(const at::Tensor& self, c10::SymIntArrayRef sizes,
   return at::native::new_empty_symint(self, sizes, dtype, layout, device, pin_memory);
 }
 
+// The sizes of the products are values of `offsets`: they are read, and one product runs for each
+// group. A graph, which cannot read values, has the lowering for groups of one size.
+at::Tensor grouped_mm(const at::Tensor& a, const at::Tensor& b,
+                      const std::optional<at::Tensor>& offsets,
+                      const std::optional<at::Tensor>& bias,
+                      std::optional<c10::ScalarType> out_dtype) {
+  static OpCounter& counter = counter_of("aten::_grouped_mm");
+  TORCH_CHECK((a.dim() == 2 || a.dim() == 3) && (b.dim() == 2 || b.dim() == 3),
+              "_grouped_mm: both matrices must have 2 or 3 dims, got ", a.sizes(), " and ",
+              b.sizes());
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "_grouped_mm: expected one dtype, got ",
+              a.scalar_type(), " and ", b.scalar_type());
+  TORCH_CHECK(a.size(-1) == b.size(-2), "contraction dimension of mat_a and mat_b must match");
+  TORCH_CHECK(!bias.has_value() || !bias->defined(), "Bias not supported yet");
+  const bool has_offsets = offsets.has_value() && offsets->defined();
+  TORCH_CHECK(has_offsets == (a.dim() == 2 || b.dim() == 2),
+              "Have to provide offsets if there is a 2d matrix, or no offset if both are 3d");
+  const c10::ScalarType dtype = out_dtype.value_or(a.scalar_type());
+  counter.native.fetch_add(1, std::memory_order_relaxed);
+  if (!has_offsets) return at::bmm(a, b).to(dtype);
+  TORCH_CHECK(offsets->dim() == 1 && offsets->scalar_type() == at::kInt,
+              "Offsets have to be a 1d tensor of int32");
+  const at::Tensor ends = offsets->cpu().contiguous();
+  const int64_t groups = ends.numel();
+  const int64_t batch = a.dim() == 3 ? a.size(0) : b.dim() == 3 ? b.size(0) : groups;
+  TORCH_CHECK(batch == groups, "matrix batch sizes have to match: ", batch, " and ", groups,
+              " offsets");
+  std::vector<int64_t> sizes{a.size(-2), b.size(-1)};
+  if (a.dim() == 2 && b.dim() == 2) sizes.insert(sizes.begin(), groups);
+  at::Tensor out = at::zeros(sizes, a.options().dtype(dtype));
+  int64_t begin = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t end = ends.const_data_ptr<int32_t>()[g];
+    const int64_t extent = a.dim() == 3 ? b.size(1) : b.dim() == 3 ? a.size(0) : a.size(1);
+    TORCH_CHECK_INDEX(begin <= end && end <= extent, "_grouped_mm: offset ", end, " of group ", g,
+                      " must lie between ", begin, " and ", extent);
+    if (b.dim() == 3) {
+      out.slice(0, begin, end).copy_(at::mm(a.slice(0, begin, end), b.select(0, g)));
+    } else if (a.dim() == 3) {
+      out.slice(1, begin, end).copy_(at::mm(a.select(0, g), b.slice(1, begin, end)));
+    } else {
+      out.select(0, g).copy_(at::mm(a.slice(1, begin, end), b.slice(0, begin, end)));
+    }
+    begin = end;
+  }
+  return out;
+}
+
 }  // namespace
 }  // namespace neuron::aten
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_grouped_mm", TORCH_FN(neuron::aten::grouped_mm));
   m.impl("_to_copy", TORCH_FN(neuron::aten::to_copy));
   m.impl("empty_like", TORCH_FN(neuron::aten::empty_like));
   m.impl("new_empty", TORCH_FN(neuron::aten::new_empty));

@@ -1,6 +1,8 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/Context.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -21,6 +23,15 @@
 // Making tensors, viewing them, and giving them other storage: everything that computes nothing.
 namespace neuron::aten {
 namespace {
+
+// torch.use_deterministic_algorithms: what nobody has written yet is NaN or the largest integer.
+void fill_if_deterministic(at::Tensor& out) {
+  at::Context& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+      [[unlikely]] {
+    at::native::fill_empty_deterministic_(out);
+  }
+}
 
 c10::DeviceIndex checked_index(std::optional<c10::Device> device) {
   const c10::DeviceIndex index =
@@ -64,6 +75,7 @@ at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<c10::ScalarT
     throw;
   }
   if (previous != index) set_current_device(previous);
+  fill_if_deterministic(out);
   return out;
 }
 
@@ -84,7 +96,9 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
   at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
   translating_errors([&] { runtime::ensure_device(index); });
   counter.native.fetch_add(1, std::memory_order_relaxed);
-  return empty_strided_unchecked(sizes, strides, dtype, index);
+  at::Tensor out = empty_strided_unchecked(sizes, strides, dtype, index);
+  fill_if_deterministic(out);
+  return out;
 }
 
 at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef sizes,
@@ -122,7 +136,13 @@ const at::Tensor& resize_(const at::Tensor& self, c10::SymIntArrayRef sym_sizes,
   if (impl->sizes() != sizes) {
     at::detail::check_size_nonnegative(sizes);
     impl->set_sizes_contiguous(sizes);
+    const auto before = static_cast<int64_t>(impl->unsafe_storage().nbytes());
     grow_storage(impl, impl->numel());
+    const at::Context& context = at::globalContext();
+    if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+        [[unlikely]] {
+      at::native::fill_resize_deterministic_(self, before);
+    }
   }
   if (format.has_value()) {
     TORCH_CHECK(*format != c10::MemoryFormat::Preserve, "Unsupported memory format ", *format);
@@ -181,10 +201,7 @@ void record_stream(at::Tensor& self, at::Stream stream) {
   TORCH_CHECK(stream.device_type() == c10::DeviceType::PrivateUse1,
               "record_stream: expected a neuron stream, got one of ", stream.device());
   const c10::DataPtr& data = self.storage().data_ptr();
-  if (data.get_context() == nullptr) return;
-  translating_errors([&] {
-    runtime::record_stream(static_cast<runtime::Block*>(data.get_context()), stream.id());
-  });
+  translating_errors([&] { runtime::record_stream(block_of(data), stream.id()); });
 }
 
 /// Lets Module.to("neuron") keep Parameter objects: both kinds are plain TensorImpls.
@@ -208,8 +225,7 @@ void resize_storage(c10::StorageImpl* storage, size_t bytes) {
     const c10::DataPtr& old = storage->data_ptr();
     translating_errors([&] {
       runtime::copy(device, current_stream(device),
-                    {data.get(), static_cast<runtime::Block*>(data.get_context())},
-                    {old.get(), static_cast<runtime::Block*>(old.get_context())}, kept);
+                    {data.get(), block_of(data)}, {old.get(), block_of(old)}, kept);
     });
   }
   storage->set_data_ptr_noswap(std::move(data));

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 
+#include "neuron/aten/allocator.h"
 #include "neuron/aten/devices.h"
 #include "neuron/aten/tensor.h"
 
@@ -168,10 +169,7 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
     return translating_errors([&] { return runtime::elapsed_ms(as_event(start), as_event(end)); });
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
-    if (data.get_context() == nullptr) return;
-    translating_errors([&] {
-      runtime::record_stream(static_cast<runtime::Block*>(data.get_context()), stream.id());
-    });
+    translating_errors([&] { runtime::record_stream(block_of(data), stream.id()); });
   }
 
  private:

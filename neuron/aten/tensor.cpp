@@ -67,7 +67,7 @@ runtime::Buffer buffer_of(const at::Tensor& tensor) {
   const c10::DataPtr& data = impl->unsafe_storage().data_ptr();
   char* base = static_cast<char*>(data.get());
   return {base + impl->storage_offset() * static_cast<int64_t>(impl->itemsize()),
-          static_cast<runtime::Block*>(data.get_context())};
+          block_of(data)};
 }
 
 at::Tensor empty_strided_unchecked(at::IntArrayRef sizes, at::IntArrayRef strides,

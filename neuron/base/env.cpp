@@ -111,7 +111,8 @@ constexpr std::array<Variable, kCount> kTable = {{
      "Ranks with different values never share memory, as if on different hosts."},
     {"NEURON_SIM_CORES", "integer", "2", "1 to 1024",
      "Logical NeuronCores that the simulator shows if the NEURON_RT variables do not say. Unset, it "
-     "shows one for each rank of the launcher (LOCAL_WORLD_SIZE), at least 2, at most 64."},
+     "shows one for each rank of the launcher (LOCAL_WORLD_SIZE), at least 2, at most 64; or 128 if "
+     "NEURON_LOGICAL_NC_CONFIG is set to 1."},
     {"NEURON_SIM_FAULTS", "string", "", "list of call:status[@n], e.g. nrt_load:RESOURCE@2",
      "Failures that the simulator injects, for tests."},
     {"NEURON_SIM_NUMERICS", "choice", "exact", "exact, hardware",
@@ -278,6 +279,8 @@ int parse_sim_cores() {
   int count = 0;
   const auto [end, failure] = std::from_chars(ranks.data(), ranks.data() + ranks.size(), count);
   const bool number = failure == std::errc() && end == ranks.data() + ranks.size();
+  // Whoever asks for one physical core each means a whole machine: 16 chips of 8 cores.
+  if (!number && raw(kLogicalNcConfig) == "1") return 128;
   return number ? std::clamp(count, 2, 64) : 2;  // 64: one trn2.48xlarge
 }
 

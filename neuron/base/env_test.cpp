@@ -84,6 +84,9 @@ TEST_F(EnvTest, SimulatorHasACoreForEachLocalRank) {
     set("LOCAL_WORLD_SIZE", ranks);
     EXPECT_EQ(env::sim_cores(), cores) << ranks;
   }
+  set("LOCAL_WORLD_SIZE", "");
+  set("NEURON_LOGICAL_NC_CONFIG", "1");
+  EXPECT_EQ(env::sim_cores(), 128);
   set("NEURON_SIM_CORES", "3");
   EXPECT_EQ(env::sim_cores(), 3);
   unsetenv("LOCAL_WORLD_SIZE");
