@@ -103,6 +103,8 @@ def __getattr__(name: str):
         return importlib.import_module(f"torch_neuronx.{name}")
     if name == "NeuronProfiler":
         return importlib.import_module("torch_neuronx.profiling").NeuronProfiler
+    if not name.startswith("__") and hasattr(neuron, name):
+        return getattr(neuron, name)  # Both carry the same functions.
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -90,6 +90,9 @@ def is_initialized() -> bool:
     return _C._is_initialized() and not _C._in_bad_fork()
 
 
+is_neuron_runtime_initialized = is_initialized
+
+
 def __getattr__(name: str):
     if name in _TENSOR_TYPES:
         return _tensor_type(name)

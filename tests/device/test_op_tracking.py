@@ -56,6 +56,11 @@ CALLS = {
     "_has_compatible_shallow_copy_type": lambda: torch.nn.Linear(2, 2).to(DEVICE).to("neuron"),
     "_local_scalar_dense": lambda: tensor(1).item(),
     "batch_norm_stats": lambda: torch.batch_norm_stats(tensor(4, 4), 1e-5),
+    "_grouped_mm": lambda: torch._grouped_mm(
+        tensor(8, 16).bfloat16(),
+        tensor(2, 16, 16).bfloat16(),
+        offs=torch.tensor([3, 8], dtype=torch.int32, device=DEVICE),
+    ),
     "native_dropout": lambda: torch.native_dropout(tensor(4), 0.5, True),
     "nonzero_static": lambda: torch.nonzero_static(tensor(4), size=4),
     "histc": lambda: torch.histc(tensor(4), 5),

@@ -82,6 +82,10 @@ def test_both_packages_carry_the_functions():
     ]:
         assert callable(getattr(torch.neuron, name)), name
         assert callable(getattr(torch_neuronx, name)), name
+    assert torch_neuronx.memory_cached is torch.neuron.memory_cached
+    assert torch.neuron.is_neuron_runtime_initialized() in (True, False)
+    with pytest.raises(AttributeError):
+        torch_neuronx.nonsense  # noqa: B018
     for name in torch_neuronx.__all__:
         assert getattr(torch_neuronx, name) is not None
     for name in torch_neuronx.neuron_dynamo_backend.__all__:
