@@ -89,6 +89,24 @@ bool Peer::has_died() {
   return dead_;
 }
 
+void Peer::look_for_deaths(const std::vector<std::shared_ptr<Peer>>& peers) {
+  std::vector<pollfd> entries;
+  std::vector<Peer*> asked;
+  for (const auto& peer : peers) {
+    if (peer->dead_ || peer->pid_ == getpid()) continue;
+    if (peer->pidfd_ < 0) {
+      peer->has_died();
+      continue;
+    }
+    entries.push_back({peer->pidfd_, POLLIN, 0});
+    asked.push_back(peer.get());
+  }
+  if (::poll(entries.data(), entries.size(), 0) <= 0) return;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].revents != 0) asked[i]->dead_ = true;
+  }
+}
+
 // --- Operations ----------------------------------------------------------------------------------
 
 Operation::Operation(std::shared_ptr<Group> group, const nrtsim_comm_start_t& start)
@@ -202,6 +220,11 @@ bool Engine::poll() {
 
 void Engine::check(Clock::time_point now) {
   next_check_ = now + kTick / 2;
+  std::vector<std::shared_ptr<Peer>> peers;
+  for (const auto& known : peers_) {
+    if (auto peer = known.lock()) peers.push_back(std::move(peer));
+  }
+  Peer::look_for_deaths(peers);
   for (const auto& group : groups_) group->check(now);
   forget_orphans();
 }

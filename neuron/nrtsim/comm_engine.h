@@ -56,6 +56,10 @@ class Peer {
   Bell& bell() const { return *bell_; }
   /// Asks the system; once true, always true.
   bool has_died();
+  /// What has been found out so far.
+  bool is_dead() const { return dead_; }
+  /// Asks for all of them with one call.
+  static void look_for_deaths(const std::vector<std::shared_ptr<Peer>>& peers);
 
  private:
   const int pid_;
@@ -63,7 +67,7 @@ class Peer {
   SharedMemory memory_;  // Empty for this process itself.
   Bell* bell_ = nullptr;
   int pidfd_ = -1;
-  bool dead_ = false;
+  std::atomic<bool> dead_{false};
 };
 
 /// Something that has been started. Members without a comment belong to the engine's lock.

@@ -331,7 +331,7 @@ void Group::check(Clock::time_point now) {
     if (rank == rank_) continue;
     if (control(rank).left.load(std::memory_order_acquire) != 0) {
       any_gone = true;
-    } else if (peer.has_died()) {
+    } else if (peer.is_dead()) {
       // It may have said goodbye, or have finished its part, just before.
       if (control(rank).left.load(std::memory_order_acquire) != 0) {
         any_gone = true;

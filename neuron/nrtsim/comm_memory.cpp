@@ -117,6 +117,8 @@ uint64_t start_time_of(int pid) {
   text[got] = '\0';
   // The second field, the program's name in parentheses, may hold anything; the 22nd is the start.
   const char* field = std::strrchr(text, ')');
+  // The third is the state: a zombie is no process any more.
+  if (field == nullptr || field[1] == '\0' || field[2] == 'Z' || field[2] == 'X') return 0;
   for (int i = 2; field != nullptr && i < 22; ++i) field = std::strchr(field + 1, ' ');
   unsigned long long start = 0;
   return field != nullptr && std::sscanf(field, "%llu", &start) == 1 ? start : 0;

@@ -14,6 +14,7 @@
 #include "neuron/base/error.h"
 #include "neuron/nrt/loader.h"
 #include "neuron/nrtsim/comm.h"
+#include "neuron/runtime/capture_record.h"
 #include "neuron/runtime/device.h"
 #include "neuron/runtime/executor.h"
 
@@ -81,6 +82,8 @@ class SimOperation final : public Operation {
   }
 
   void order_before(int device, int64_t stream) override {
+    StreamState& state = stream_state(device, stream);
+    if (state.is_captured()) refuse_while_capturing(state, "waiting for a collective");
     if (runs_here()) {
       wait(std::nullopt);
       return;
@@ -216,6 +219,7 @@ class SimCommunicator final : public Communicator {
     raise_if_forked();
     check_accepting();
     StreamState& state = stream_state(device, stream);
+    if (state.is_captured()) refuse_while_capturing(state, name);
     const bool at_once =
         runs_here() || state.last_submitted.load(std::memory_order_acquire) <= completed_sequence();
     // What an earlier failure has left in the buffers must not reach others.
