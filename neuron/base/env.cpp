@@ -421,7 +421,11 @@ LogLevel log_level() { return g_log_level.get(); }
 const std::string& dump_dir() { return g_dump_dir.get(); }
 bool dump_data() { return g_dump_data.get(); }
 int flight_recorder_size() { return g_flight_recorder_size.get(); }
-const std::string& host_id() { return g_host_id.get(); }
+// Read anew: it counts when a process group is made, and may differ for the next.
+const std::string& host_id() {
+  g_host_id.forget();
+  return g_host_id.get();
+}
 int sim_cores() { return g_sim_cores.get(); }
 SimNumerics sim_numerics() { return g_sim_numerics.get(); }
 std::string neff_cache_dir() {

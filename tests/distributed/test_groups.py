@@ -388,25 +388,18 @@ for rank, world, values in ((5, 4, ()), (0, 1, ("3", "2")), (0, 1, ("x",)), (0, 
 
 def _two_on_one_core(rank, world):
     torch.neuron.set_device(0)
-    tensor = torch.ones(1, device="neuron:0")
     try:
-        dist.all_reduce(tensor)
+        dist.all_reduce(torch.ones(1, device="neuron:0"))
     except RuntimeError as error:
         return str(error)
+    finally:
+        torch.neuron.set_device(rank)
     return None
 
 
 def test_two_ranks_on_one_core():
-    pool = ranks.Pool()
-    try:
-        pool.grow(2)
-        for rank in range(2):
-            pool.tasks[rank].put((1, _two_on_one_core, 2, (), {"timeout": 5}))
-        answers = [pool.results.get(timeout=60) for _ in range(2)]
-        texts = [str(outcome) for _, _, outcome in answers]
-        assert any("One NeuronCore serves one process" in text for text in texts), texts
-    finally:
-        pool.stop()
+    texts = ranks.run(_two_on_one_core, 2, timeout=2)
+    assert any("One NeuronCore serves one process" in str(text) for text in texts), texts
 
 
 # --- Several hosts -------------------------------------------------------------------------------
@@ -436,17 +429,19 @@ def _hosts(rank, world, per_host):
 
 def _as_hosts(rank, world, store, per_host):
     os.environ["TORCH_NEURONX_HOST_ID"] = f"host{rank // per_host}"
-    os.environ.pop("LOCAL_RANK", None)
-    dist.init_process_group(
-        "neuron", store=store, rank=rank, world_size=world, timeout=datetime.timedelta(seconds=20)
-    )
-    _hosts(rank, world, per_host)
+    try:
+        dist.init_process_group(
+            "neuron",
+            store=store,
+            rank=rank,
+            world_size=world,
+            timeout=datetime.timedelta(seconds=20),
+        )
+        _hosts(rank, world, per_host)
+    finally:
+        del os.environ["TORCH_NEURONX_HOST_ID"]
 
 
 @pytest.mark.parametrize("per_host", [1, 2])
 def test_ranks_of_two_hosts(per_host):
-    pool = ranks.Pool()
-    try:
-        pool.run(_as_hosts, per_host + 1, (per_host,), {"group": False, "limit": 100})
-    finally:
-        pool.stop()
+    ranks.run(_as_hosts, per_host + 1, per_host, group=False)
