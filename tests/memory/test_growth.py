@@ -11,8 +11,8 @@ import torch.nn.functional as F
 class _Mallinfo(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks in_use free keepcost".split()
-    ]
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")
+    ] + [(name, ctypes.c_size_t) for name in ("in_use", "free", "keepcost")]
 
 
 def _host_bytes() -> int:

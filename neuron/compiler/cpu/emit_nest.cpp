@@ -10,6 +10,7 @@
 
 #include "neuron/base/error.h"
 #include "neuron/compiler/cpu/emit_loop.h"
+#include "neuron/compiler/cpu/fuse.h"
 #include "neuron/compiler/cpu/nest_arguments.h"
 
 namespace neuron::compiler::cpu {
@@ -80,7 +81,9 @@ NestEmitter::Level NestEmitter::level_of(const Stmt& stmt) const {
   switch (stmt.kind) {
     case StmtKind::Load:
     case StmtKind::Gather:
-    case StmtKind::Linear: raise_for(stmt.access); break;
+    case StmtKind::Linear:
+      raise_for(stmt.access);
+      break;
     case StmtKind::Buffered:
       if (!stmt.access.kind.empty()) {
         raise_to(kVector);
@@ -90,17 +93,19 @@ NestEmitter::Level NestEmitter::level_of(const Stmt& stmt) const {
       break;
     case StmtKind::Index: {
       const auto axis = static_cast<size_t>(stmt.number);
-      const bool per_vector =
-          nest_.column_reduce ? axis >= parallel_ && axis < row_axis_
-                              : axis == row_axis_ || axis == tile_axis_;
+      const bool per_vector = nest_.column_reduce ? axis >= parallel_ && axis < row_axis_
+                                                  : axis == row_axis_ || axis == tile_axis_;
       raise_to(per_vector ? kVector : kRow);
       break;
     }
-    case StmtKind::Reduced: raise_to(kRow); break;
+    case StmtKind::Reduced:
+      raise_to(kRow);
+      break;
     case StmtKind::Scalar:
     case StmtKind::Constant:
     case StmtKind::Compute:
-    case StmtKind::Philox: break;
+    case StmtKind::Philox:
+      break;
   }
   return level;
 }
@@ -120,9 +125,8 @@ void NestEmitter::load_arguments() {
     return invariant(b.getInt64Ty(), b.CreateConstGEP1_64(b.getInt64Ty(), args_, position++));
   };
   for (size_t k = 0; k < kArgOuter + nest_.outer.size(); ++k) fixed_.push_back(next());
-  for_each_argument(nest_, [&](const void* owner, int slot, int64_t) {
-    argument_[{owner, slot}] = next();
-  });
+  for_each_argument(
+      nest_, [&](const void* owner, int slot, int64_t) { argument_[{owner, slot}] = next(); });
 }
 
 NestEmitter::V NestEmitter::argument(const void* owner, int slot) {
@@ -140,8 +144,11 @@ NestEmitter::V NestEmitter::advance(V base, const Access& access, size_t first, 
   for (size_t axis = first; axis < last && axis < access.kind.size(); ++axis) {
     V term = nullptr;
     switch (access.kind[axis]) {
-      case Stride::Zero: break;
-      case Stride::Unit: term = index_[axis]; break;
+      case Stride::Zero:
+        break;
+      case Stride::Unit:
+        term = index_[axis];
+        break;
       case Stride::Other:
         term = b.CreateMul(index_[axis], argument(&access, static_cast<int>(axis)));
         break;
@@ -286,23 +293,43 @@ int NestEmitter::unroll_of(const Sweep& sweep) {
                               ? 1
                               : 16);
         break;
-      case StmtKind::Philox: weight += 40; break;
+      case StmtKind::Philox:
+        weight += 40;
+        break;
       case StmtKind::Load:
         weight += varies(stmt.access, row_axis_, row_axis_ + 1) &&
                           stmt.access.kind[row_axis_] == Stride::Other
                       ? 12
                       : wide;
         break;
-      case StmtKind::Gather: weight += 12; break;
+      case StmtKind::Gather:
+        weight += 12;
+        break;
       case StmtKind::Index:
       case StmtKind::Linear:
-      case StmtKind::Buffered: weight += wide; break;
+      case StmtKind::Buffered:
+        weight += wide;
+        break;
       case StmtKind::Scalar:
       case StmtKind::Constant:
-      case StmtKind::Reduced: break;
+      case StmtKind::Reduced:
+        break;
     }
   }
   return weight <= 10 ? 4 : weight <= 16 ? 2 : 1;
+}
+
+bool NestEmitter::is_dear(const Sweep& sweep) {
+  float cost = 0;
+  hlo::Node node;
+  for (const Stmt& stmt : sweep.body) {
+    if (stmt.kind == StmtKind::Philox) cost += 24;
+    if (stmt.kind != StmtKind::Compute) continue;
+    node.op = stmt.op;
+    node.type.dtype = stmt.type;
+    cost += op_cost(node) * (size_of(stmt.type) >= 8 ? 2 : 1);
+  }
+  return cost >= 24;
 }
 
 void NestEmitter::emit_sweep(size_t number) {
@@ -340,7 +367,11 @@ void NestEmitter::emit_sweep(size_t number) {
     wide_limit = b.CreateSelect(possible, limit, start);
     streaming_now_ = true;
   }
-  V index = loop(start, wide_limit, kLanes * unroll, kLanes * unroll, nothing,
+  // Where masks are nearly free, one loop serves whole and partial vectors of a dear body: a second
+  // copy would double the time to compile it.
+  V index = start;
+  if (streaming || unroll > 1 || !v.traits.avx512 || !is_dear(sweep)) {
+    index = loop(start, wide_limit, kLanes * unroll, kLanes * unroll, nothing,
                  [&](V i, std::vector<V>&) {
                    positions_.clear();
                    for (int u = 0; u < unroll; ++u) {
@@ -349,6 +380,7 @@ void NestEmitter::emit_sweep(size_t number) {
                    emit_statements(sweep.body, first, kVector);
                    emit_stores(sweep);
                  });
+  }
   streaming_now_ = false;
   if (unroll > 1 || streaming) {
     index = loop(index, limit, kLanes, kLanes, nothing, [&](V i, std::vector<V>&) {
@@ -417,8 +449,8 @@ NestEmitter::Running NestEmitter::combine(const RowReduce& reduce, const Running
 // The value that position u contributes; lanes that are off contribute the identity.
 NestEmitter::Running NestEmitter::value_of(const RowReduce& reduce, int u, V index_of_lanes) {
   Running result;
-  result.value = v.convert(value(reduce.value, u), statements_[reduce.value]->type,
-                           running_type(reduce));
+  result.value =
+      v.convert(value(reduce.value, u), statements_[reduce.value]->type, running_type(reduce));
   result.index = reduce.arg ? index_of_lanes : nullptr;
   V mask = positions_[u].mask;
   if (mask != nullptr && !nest_.column_reduce) {
@@ -573,8 +605,7 @@ void emit_nest(llvm::Module& module, const LoopNest& nest, const std::string& sy
   llvm::Type* pointer = builder.getPtrTy();
   llvm::Type* i64 = builder.getInt64Ty();
   auto* type = llvm::FunctionType::get(builder.getVoidTy(), {pointer, pointer, i64, i64}, false);
-  auto* function =
-      llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage, symbol, module);
+  auto* function = llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage, symbol, module);
   function->addFnAttr(llvm::Attribute::NoUnwind);
   function->addFnAttr("no-builtins");
   function->addFnAttr("frame-pointer", "none");

@@ -76,6 +76,8 @@ class NestEmitter {
   void unflatten(const std::vector<V>& from, std::vector<Running>& to);
   DType running_type(const RowReduce& reduce);
   int unroll_of(const Sweep& sweep);
+  /// A power or Philox rounds are in it: masks add a few per cent to what a vector takes.
+  static bool is_dear(const Sweep& sweep);
   V tail_mask(V index, V limit);
 
   /// for (i = start; i + needed <= limit; i += step) carried = body(i, carried); returns the final i.

@@ -10,7 +10,7 @@ namespace {
 
 // Changes when the generator writes other code for the same nest, so that no cache on disk serves
 // kernels of an older generator.
-constexpr uint64_t kGeneratorVersion = 1;
+constexpr uint64_t kGeneratorVersion = 2;
 
 void add_access(Hasher& hasher, const Access& access) {
   hasher.add(access.pointer | static_cast<uint64_t>(access.stored) << 16 |
