@@ -24,13 +24,21 @@ bool is_traced(const at::Tensor& tensor) { return tensor.key_set().has(c10::Disp
 
 /// A composite op above autograd: counted, then torch's own decomposition, which is what the second
 /// spare backend has in the same place of the dispatch table.
-void counted_composite(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                       torch::jit::Stack* stack) {
-  if (!keys.has(c10::DispatchKey::Python)) {
-    counter_of(c10::toString(op.operator_name())).native.fetch_add(1, std::memory_order_relaxed);
+class CountedComposite final : public c10::OperatorKernel {
+ public:
+  explicit CountedComposite(const char* name)
+      : counter_(counter_of(std::string("aten::") + name)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+    if (!keys.has(c10::DispatchKey::Python)) {
+      counter_.native.fetch_add(1, std::memory_order_relaxed);
+    }
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::AutogradPrivateUse2), stack);
   }
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::AutogradPrivateUse2), stack);
-}
+
+ private:
+  OpCounter& counter_;
+};
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias) {
@@ -141,6 +149,7 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   m.impl("matmul", TORCH_FN(neuron::aten::matmul));
   for (const char* name : {"isfinite", "one_hot", "index_select_backward", "square",
                            "value_selecting_reduction_backward", "cross_entropy_loss"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&neuron::aten::counted_composite>());
+    m.impl(name, torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(
+                     std::make_unique<neuron::aten::CountedComposite>(name))));
   }
 }

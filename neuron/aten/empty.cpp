@@ -1,6 +1,6 @@
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/Context.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/ResizeCommon.h>
 #include <ATen/native/TensorFactories.h>
@@ -55,8 +55,8 @@ c10::ScalarType checked_type(std::optional<c10::ScalarType> type) {
 }
 
 at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<c10::ScalarType> type,
-                               std::optional<c10::Layout> layout,
-                               std::optional<c10::Device> device, std::optional<bool> pin_memory,
+                               std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                               std::optional<bool> pin_memory,
                                std::optional<c10::MemoryFormat> format) {
   static OpCounter& counter = counter_of("aten::empty.memory_format");
   check_options(layout, pin_memory);
@@ -159,8 +159,8 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset
   static OpCounter& counter = counter_of("aten::set_.source_Storage_storage_offset");
   TORCH_CHECK(source.device_type() == c10::DeviceType::PrivateUse1,
               "Attempted to set the storage of a tensor on device \"", self.device(),
-              "\" to a storage on different device \"", source.device(),
-              "\": the storage is on ", source.device(), ", expected neuron");
+              "\" to a storage on different device \"", source.device(), "\": the storage is on ",
+              source.device(), ", expected neuron");
   TORCH_CHECK(start >= 0, "Tensor: invalid storage offset ", start);
   counter.native.fetch_add(1, std::memory_order_relaxed);
   at::native::checkSetStorage(self, source, start, sizes, strides);
@@ -224,8 +224,8 @@ void resize_storage(c10::StorageImpl* storage, size_t bytes) {
   if (kept > 0 && storage->data_ptr().get() != nullptr) {
     const c10::DataPtr& old = storage->data_ptr();
     translating_errors([&] {
-      runtime::copy(device, current_stream(device),
-                    {data.get(), block_of(data)}, {old.get(), block_of(old)}, kept);
+      runtime::copy(device, current_stream(device), {data.get(), block_of(data)},
+                    {old.get(), block_of(old)}, kept);
     });
   }
   storage->set_data_ptr_noswap(std::move(data));

@@ -40,7 +40,8 @@ void check_devices(const Overload& overload, const CallView& view) {
       TORCH_CHECK(false, "Expected all tensors to be on the same device, but argument ",
                   overload.handle.schema().arguments()[a].name(), " is on ", tensor.device(),
                   " device, expected ", device, " (when checking argument for argument ",
-                  overload.handle.schema().arguments()[a].name(), " in method ", overload.name, ")");
+                  overload.handle.schema().arguments()[a].name(), " in method ", overload.name,
+                  ")");
     }
   }
 }
@@ -76,7 +77,8 @@ void check_written(const Overload& overload, const CallView& view) {
           first_tensor(overload.variant, view, static_cast<size_t>(target.argument));
       for (size_t i = 0; i < view.tensors.size(); ++i) {
         if (static_cast<int32_t>(i) == out || !view.tensors[i]->defined()) continue;
-        const at::Tensor &written = *view.tensors[static_cast<size_t>(out)], &read = *view.tensors[i];
+        const at::Tensor &written = *view.tensors[static_cast<size_t>(out)],
+                         &read = *view.tensors[i];
         any ? at::assert_no_overlap(written, read) : at::assert_no_partial_overlap(written, read);
       }
     }

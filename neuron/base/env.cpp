@@ -110,8 +110,10 @@ constexpr std::array<Variable, kCount> kTable = {{
     {"TORCH_NEURONX_HOST_ID", "string", "", "any text",
      "Ranks with different values never share memory, as if on different hosts."},
     {"NEURON_SIM_CORES", "integer", "2", "1 to 1024",
-     "Logical NeuronCores that the simulator shows if the NEURON_RT variables do not say. Unset, it "
-     "shows one for each rank of the launcher (LOCAL_WORLD_SIZE), at least 2, at most 64; or 128 if "
+     "Logical NeuronCores that the simulator shows if the NEURON_RT variables do not say. Unset, "
+     "it "
+     "shows one for each rank of the launcher (LOCAL_WORLD_SIZE), at least 2, at most 64; or 128 "
+     "if "
      "NEURON_LOGICAL_NC_CONFIG is set to 1."},
     {"NEURON_SIM_FAULTS", "string", "", "list of call:status[@n], e.g. nrt_load:RESOURCE@2",
      "Failures that the simulator injects, for tests."},

@@ -80,7 +80,8 @@ class Instance {
       std::call_once(once, [] { pthread_atfork(nullptr, nullptr, note_fork); });
       const nrt::Api& api = nrt::api();
       NEURON_CHECK(!api.is_simulator || env::sim_numerics() == env::SimNumerics::Exact,
-                   kUnsupported, "NEURON_SIM_NUMERICS=hardware is not implemented: the simulator "
+                   kUnsupported,
+                   "NEURON_SIM_NUMERICS=hardware is not implemented: the simulator "
                    "computes exactly; unset the variable");
       NRT_CHECK(api.nrt_init(NRT_FRAMEWORK_TYPE_PYTORCH, "2.0", "1.0"),
                 "opening the Neuron runtime ", api.path);
@@ -204,9 +205,9 @@ DeviceProperties device_properties(int index) {
     }
   }
   const Target& target = find_target(properties.name);
-  properties.total_memory = static_cast<int64_t>(
-      target.hbm_bytes_per_chip / static_cast<uint64_t>(target.cores_per_chip) *
-      static_cast<uint64_t>(properties.lnc));
+  properties.total_memory = static_cast<int64_t>(target.hbm_bytes_per_chip /
+                                                 static_cast<uint64_t>(target.cores_per_chip) *
+                                                 static_cast<uint64_t>(properties.lnc));
   if (env::hbm_limit() > 0) properties.total_memory = static_cast<int64_t>(env::hbm_limit());
   return properties;
 }
@@ -220,8 +221,8 @@ void shutdown() noexcept {
   if (in_bad_fork() || is_shut_down()) return;
   leave_communicators();  // Queued work may wait for operations.
   stop_executor();
-  // Real devices are given back; the simulator's memory goes with the process, and tensors in static
-  // storage may still be touched.
+  // Real devices are given back; the simulator's memory goes with the process, and tensors in
+  // static storage may still be touched.
   try {
     if (g_opened.load() && !nrt::api().is_simulator) nrt::api().nrt_close();
   } catch (...) {

@@ -442,8 +442,8 @@ void DeviceAllocator::fail(size_t bytes) {
                            Bytes(static_cast<uint64_t>(fraction * static_cast<double>(total))),
                            " by set_per_process_memory_fraction");
   }
-  raise(ErrorKind::kOutOfMemory, "neuron:", device_, ": out of memory: cannot allocate ", Bytes(bytes), ": ",
-        Bytes(static_cast<uint64_t>(used)), " of ", Bytes(total), " in use, ",
+  raise(ErrorKind::kOutOfMemory, "neuron:", device_, ": out of memory: cannot allocate ",
+        Bytes(bytes), ": ", Bytes(static_cast<uint64_t>(used)), " of ", Bytes(total), " in use, ",
         Bytes(static_cast<uint64_t>(reserved - used)), " cached", rest,
         "; lower the batch size, free tensors or call torch.neuron.empty_cache()");
 }
@@ -527,8 +527,12 @@ void DeviceAllocator::snapshot(std::vector<SegmentInfo>& out) {
     Guard guard(lock_);
     if (!pending_.empty()) process_pending();
     for (const Segment* segment : segments_) {
-      SegmentInfo info{device_, reinterpret_cast<uint64_t>(segment->region.address),
-                       segment->region.bytes, segment->stream, segment->pool == 2, {}};
+      SegmentInfo info{device_,
+                       reinterpret_cast<uint64_t>(segment->region.address),
+                       segment->region.bytes,
+                       segment->stream,
+                       segment->pool == 2,
+                       {}};
       for (const Block* block = segment->first; block != nullptr; block = block->next) {
         const bool allocated = block->state == Block::State::kAllocated;
         info.blocks.push_back({reinterpret_cast<uint64_t>(block->address), block->size,

@@ -87,15 +87,15 @@ class PinnedAllocator {
   }
   void reset_peak() {
     std::lock_guard lock(mutex_);
-    for (Stat* stat : {&stats_.requests, &stats_.active_bytes, &stats_.blocks,
-                       &stats_.reserved_bytes}) {
+    for (Stat* stat :
+         {&stats_.requests, &stats_.active_bytes, &stats_.blocks, &stats_.reserved_bytes}) {
       stat->peak = stat->current;
     }
   }
   void reset_accumulated() {
     std::lock_guard lock(mutex_);
-    for (Stat* stat : {&stats_.requests, &stats_.active_bytes, &stats_.blocks,
-                       &stats_.reserved_bytes}) {
+    for (Stat* stat :
+         {&stats_.requests, &stats_.active_bytes, &stats_.blocks, &stats_.reserved_bytes}) {
       stat->allocated = stat->freed = 0;
     }
     stats_.carved = 0;
@@ -120,9 +120,9 @@ class PinnedAllocator {
     void* const place = reinterpret_cast<void*>(address);
     const bool fits = end_ != 0 && size <= end_ && address <= end_ - size;
     NEURON_CHECK(fits && mprotect(place, size, PROT_READ | PROT_WRITE) == 0, kOutOfMemory,
-                 "cannot allocate ", Bytes(bytes), " of pinned host memory: ",
-                 Bytes(g_range.top.load() - g_range.begin.load()), " of ",
-                 Bytes(end_ - g_range.begin.load()),
+                 "cannot allocate ", Bytes(bytes),
+                 " of pinned host memory: ", Bytes(g_range.top.load() - g_range.begin.load()),
+                 " of ", Bytes(end_ - g_range.begin.load()),
                  " of address space in use; free pinned tensors or use pageable memory");
     if (size >= kHugePage) madvise(place, size, MADV_HUGEPAGE);
     g_range.top.store(address + size, std::memory_order_release);
@@ -132,8 +132,8 @@ class PinnedAllocator {
   // As much address space as the process may have; it costs nothing until it is touched.
   void reserve() {
     for (size_t size = kLargestReservation; size >= kSmallestReservation; size /= 2) {
-      void* const base = mmap(nullptr, size, PROT_NONE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* const base =
+          mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (base == MAP_FAILED) continue;
       madvise(base, size, MADV_DONTDUMP);
       g_range.begin.store(reinterpret_cast<uintptr_t>(base));

@@ -74,8 +74,8 @@ class Program {
   mutable Frame* idle_ = nullptr;  // Guarded by idle_lock_.
 };
 
-/// Runs once, on this thread. Throws Error naming `op`, the operands and the NRT status. `stream` is
-/// for profilers.
+/// Runs once, on this thread. Throws Error naming `op`, the operands and the NRT status. `stream`
+/// is for profilers.
 void run_program(const Program& program, std::span<const Buffer> parameters,
                  std::span<const ScalarSlot> scalars, std::span<const Buffer> results,
                  const char* op, int64_t stream);

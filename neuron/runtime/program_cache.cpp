@@ -38,8 +38,8 @@ struct KeyHasher {
 
 std::shared_ptr<compiler::Compiler> choose_compiler() {
   const env::Compiler wanted = env::compiler();
-  const bool cpu = wanted == env::Compiler::Cpu ||
-                   (wanted == env::Compiler::Auto && nrt::api().is_simulator);
+  const bool cpu =
+      wanted == env::Compiler::Cpu || (wanted == env::Compiler::Auto && nrt::api().is_simulator);
   return compiler::make_compiler(cpu ? "cpu" : "neuronx-cc", device_properties(0).name);
 }
 
@@ -76,8 +76,8 @@ class NeffFolder {
   std::shared_ptr<compiler::DiskCache> cache_;
 };
 
-// Programs by device and fingerprint. No lock is held while one is built; whoever asks for a program
-// that is being built waits for it. Thread-safe; leaked.
+// Programs by device and fingerprint. No lock is held while one is built; whoever asks for a
+// program that is being built waits for it. Thread-safe; leaked.
 class ProgramCache {
  public:
   ProgramRef load(int device, const hlo::Module& module) {
@@ -94,8 +94,8 @@ class ProgramCache {
       } else {
         recent_.push_front(key);
         generation = ++generations_;
-        entries_.emplace(
-            key, Entry{nullptr, promise.get_future().share(), recent_.begin(), generation});
+        entries_.emplace(key,
+                         Entry{nullptr, promise.get_future().share(), recent_.begin(), generation});
       }
     }
     if (future.valid()) return future.get();
@@ -281,8 +281,8 @@ class ProgramCache {
     for (const Key& key : recent_) {
       const Entry& entry = entries_.at(key);
       if (entry.program == nullptr || !entry.is_listed) continue;
-      out.push_back({to_hex(key.module), key.device, entry.compile_ms,
-                     entry.program->neff_bytes()});
+      out.push_back(
+          {to_hex(key.module), key.device, entry.compile_ms, entry.program->neff_bytes()});
     }
     return out;
   }

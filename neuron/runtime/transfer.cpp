@@ -20,8 +20,9 @@ namespace {
 
 constexpr size_t kStaging = size_t{4} << 20;
 
-// Where the bytes are: in an NRT tensor, or in host memory if `handle` is null. Device memory of the
-// simulator is host memory, so only a real device needs the search for an address without a block.
+// Where the bytes are: in an NRT tensor, or in host memory if `handle` is null. Device memory of
+// the simulator is host memory, so only a real device needs the search for an address without a
+// block.
 DeviceRange locate(const Buffer& buffer, size_t bytes) {
   if (buffer.block != nullptr) return range_of(buffer.block, buffer.address, bytes);
   if (nrt::api().is_simulator) return {};
@@ -80,9 +81,9 @@ void copy_now(const Buffer& destination, const Buffer& source, size_t bytes) {
              device_of(destination.block) != device_of(source.block)) {
     copy_between_devices(destination, source, bytes);
   } else {
-    NRT_CHECK(nrt::api().nrt_tensor_copy(tensor_of(from), from.offset, tensor_of(to), to.offset,
-                                         bytes),
-              "copying ", Bytes(bytes), " on the device");
+    NRT_CHECK(
+        nrt::api().nrt_tensor_copy(tensor_of(from), from.offset, tensor_of(to), to.offset, bytes),
+        "copying ", Bytes(bytes), " on the device");
   }
 }
 
@@ -91,7 +92,8 @@ class Timed {
  public:
   Timed(LaunchRecord::Kind kind, const char* op, int device, int64_t stream, size_t bytes)
       : active_(tracing_launches.load(std::memory_order_relaxed)) {
-    if (active_) record_ = {op, kind, device, stream, trace_clock(), 0, bytes, launch_correlation()};
+    if (active_)
+      record_ = {op, kind, device, stream, trace_clock(), 0, bytes, launch_correlation()};
   }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
