@@ -402,6 +402,31 @@ def test_two_ranks_on_one_core():
     assert any("One NeuronCore serves one process" in str(text) for text in texts), texts
 
 
+def _cores(rank, world, store, cores):
+    os.environ["NEURON_RT_VISIBLE_CORES"] = cores[rank]
+    os.environ["LOCAL_WORLD_SIZE"] = str(world)
+    dist.init_process_group("neuron", store=store, rank=rank, world_size=world)
+    for name in {"neuron", f"neuron:{rank}"}:
+        tensor = torch.ones(2, device=name)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == [2.0, 2.0] and tensor.device.index == rank
+        assert (tensor.sum() + 1).item() == 5.0
+    assert torch.neuron.device_count() == world
+    with pytest.raises(RuntimeError, match="out of range"):
+        torch.ones(1, device=f"neuron:{world}")
+
+
+def test_cores_of_ranks():
+    pool = ranks.Pool()
+    try:
+        with pytest.raises(AssertionError, match="NEURON_RT_VISIBLE_CORES=0 gives 1 NeuronCores"):
+            pool.run(_cores, 2, (["0", "0"],), {"group": False})
+        # One core each, wherever it lies: its index is the local rank.
+        pool.run(_cores, 2, (["3", "4"],), {"group": False})
+    finally:
+        pool.stop()
+
+
 # --- Several hosts -------------------------------------------------------------------------------
 
 
