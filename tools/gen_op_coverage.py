@@ -38,10 +38,18 @@ def bare(name: str) -> str:
     return name.removeprefix("aten::").split(".")[0].strip("_")
 
 
+def with_storage(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor on the device, with all of the memory that it is a view of."""
+    if tensor.is_conj() or tensor.is_neg():
+        return tensor.to("neuron")
+    flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.detach().untyped_storage())
+    return flat.to("neuron").as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
 def to_device(tree):
     def move(x):
         if isinstance(x, torch.Tensor):
-            return x.to("neuron")
+            return with_storage(x)
         return torch.device("neuron") if isinstance(x, torch.device) else x
 
     moved = torch.utils._pytree.tree_map(move, tree)
@@ -62,11 +70,15 @@ def how_it_runs(op, dtype) -> str:
             for t in torch.utils._pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
         ):
             continue
-        arguments = to_device((sample.input, tuple(sample.args), dict(sample.kwargs)))
+        rest = [tuple(sample.args), dict(sample.kwargs)]
+        # torch wants the sections of tensor_split on the host.
+        if op.name != "tensor_split":
+            rest = [to_device(part) for part in rest]
+        arguments = (to_device(sample.input), *rest)
         torch_neuronx.reset_op_stats()
         try:
             with torch.no_grad():
-                op(arguments[0], *arguments[1], **to_device(arguments[2]))
+                op(arguments[0], *arguments[1], **arguments[2])
             ran = True
         except Exception:
             try:

@@ -13,6 +13,7 @@
 #include "neuron/aten/library_kernels.h"
 #include "neuron/aten/lowered_op.h"
 #include "neuron/aten/tensor.h"
+#include "neuron/aten/zero_tensor.h"
 #include "neuron/base/error.h"
 #include "neuron/lowering/registry.h"
 
@@ -70,6 +71,9 @@ std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
     overload->rewrite = rewrite_indices;
   } else if (starts_with_any(overload->name, {"aten::masked_fill_.", "aten::index_fill_."})) {
     overload->rewrite = rewrite_overlapping_fill;
+  } else if (overload->name == "aten::clone" || overload->name == "aten::dot" ||
+             overload->name == "aten::vdot") {
+    overload->rewrite = rewrite_zero_tensors;
   } else if (starts_with_any(overload->name, {"aten::repeat_interleave.Tensor"})) {
     overload->rewrite = rewrite_repeats;
   }

@@ -116,7 +116,8 @@ double flops_of(const Shape& shape, const at::Tensor& q) {
 // Some rows of one head's matrix of scores.
 struct Block {
   int64_t head;  // Of all query heads of all batches: b * H + h.
-  int64_t first, rows, columns, all_rows;
+  int64_t first, rows, all_rows;
+  int64_t columns, all_columns;  // Those from `columns` on are hidden from all of the rows.
 };
 
 int64_t block_rows(const Shape& shape) {
@@ -149,13 +150,16 @@ template <typename T>
 void fill_mask(T* out, const Block& block, double dropout, uint64_t seed, uint64_t offset) {
   const float keep = 1.0f - static_cast<float>(dropout);
   const T scale = dropout < 1 ? static_cast<T>(1 / (1 - dropout)) : T(0);
-  uint64_t at = static_cast<uint64_t>((block.head * block.all_rows + block.first) * block.columns);
-  const uint64_t end = at + static_cast<uint64_t>(block.rows * block.columns);
-  while (at < end) {
-    const auto words = philox(seed, offset + at / 4);
-    for (uint64_t k = at % 4; k < 4 && at < end; ++k, ++at) {
-      const float uniform = static_cast<float>(words[k] >> 8) * 0x1p-24f;
-      *out++ = uniform < keep ? scale : T(0);
+  for (int64_t row = block.first; row < block.first + block.rows; ++row) {
+    const int64_t start = (block.head * block.all_rows + row) * block.all_columns;
+    auto at = static_cast<uint64_t>(start);
+    const uint64_t end = at + static_cast<uint64_t>(block.columns);
+    while (at < end) {
+      const auto words = philox(seed, offset + at / 4);
+      for (uint64_t k = at % 4; k < 4 && at < end; ++k, ++at) {
+        const float uniform = static_cast<float>(words[k] >> 8) * 0x1p-24f;
+        *out++ = uniform < keep ? scale : T(0);
+      }
     }
   }
 }
@@ -186,16 +190,20 @@ at::Tensor matrix(const at::Tensor& t, int64_t head, at::ScalarType type) {
 // Calls body(block, bias of the block) for the rows of query head `g` of a unit.
 template <typename Body>
 void for_blocks(const Shape& shape, int64_t unit, int64_t g, const std::optional<at::Tensor>& bias,
-                at::ScalarType type, Body&& body) {
+                at::ScalarType type, bool causal, Body&& body) {
   const int64_t each = block_rows(shape);
   for (int64_t first = 0; first < shape.rows; first += each) {
     const int64_t rows = std::min(each, shape.rows - first);
+    const int64_t columns = causal ? std::min(shape.columns, first + rows) : shape.columns;
     std::optional<at::Tensor> part;
     if (bias.has_value()) {
-      part =
-          bias->select(0, 0).select(0, bias->size(1) > 1 ? g : 0).narrow(0, first, rows).to(type);
+      part = bias->select(0, 0)
+                 .select(0, bias->size(1) > 1 ? g : 0)
+                 .narrow(0, first, rows)
+                 .narrow(1, 0, columns)
+                 .to(type);
     }
-    body(Block{unit * shape.group + g, first, rows, shape.columns, shape.rows}, part);
+    body(Block{unit * shape.group + g, first, rows, shape.rows, columns, shape.columns}, part);
   }
 }
 
@@ -210,20 +218,25 @@ void forward_unit(const Options& options, const Run& run, const Shape& shape, in
   const at::Tensor out = heads_of(run.output(0), unit, shape.heads, shape.group);
   for (int64_t g = 0; g < shape.group; ++g) {
     const at::Tensor queries = matrix(heads_of(q, unit, shape.heads, shape.group), g, type);
-    for_blocks(shape, unit, g, bias, type, [&](const Block& block, const auto& block_bias) {
-      at::Tensor sums;
-      at::Tensor p = probabilities(queries.narrow(0, block.first, block.rows), keys, block_bias,
-                                   block, scale, options.causal, sums);
-      if (options.dropout > 0) p.mul_(dropout_mask(p, block, options, run));
-      out.select(0, 0).select(0, g).narrow(0, block.first, block.rows).copy_(at::mm(p, values));
-      if (run.call->output_count > 1) {
-        heads_of(run.output(1), unit, shape.heads, shape.group)
-            .select(0, 0)
-            .select(0, g)
-            .narrow(0, block.first, block.rows)
-            .copy_(sums);
-      }
-    });
+    for_blocks(shape, unit, g, bias, type, options.causal,
+               [&](const Block& block, const auto& block_bias) {
+                 at::Tensor sums;
+                 at::Tensor p = probabilities(queries.narrow(0, block.first, block.rows),
+                                              keys.narrow(0, 0, block.columns), block_bias, block,
+                                              scale, options.causal, sums);
+                 if (options.dropout > 0) p.mul_(dropout_mask(p, block, options, run));
+                 out.select(0, 0)
+                     .select(0, g)
+                     .narrow(0, block.first, block.rows)
+                     .copy_(at::mm(p, values.narrow(0, 0, block.columns)));
+                 if (run.call->output_count > 1) {
+                   heads_of(run.output(1), unit, shape.heads, shape.group)
+                       .select(0, 0)
+                       .select(0, g)
+                       .narrow(0, block.first, block.rows)
+                       .copy_(sums);
+                 }
+               });
   }
 }
 
@@ -281,37 +294,44 @@ void backward_unit(const Options& options, const Run& run, const Shape& shape, i
   for (int64_t g = 0; g < shape.group; ++g) {
     const at::Tensor queries = matrix(heads_of(q, unit, shape.heads, shape.group), g, type);
     const at::Tensor grads = matrix(heads_of(grad, unit, shape.heads, shape.group), g, type);
-    for_blocks(shape, unit, g, bias, type, [&](const Block& block, const auto& block_bias) {
-      const at::Tensor rows = queries.narrow(0, block.first, block.rows);
-      const at::Tensor grad_rows = grads.narrow(0, block.first, block.rows);
-      at::Tensor sums;
-      const at::Tensor p =
-          probabilities(rows, keys, block_bias, block, scale, options.causal, sums);
-      at::Tensor mask;
-      if (options.dropout > 0) mask = dropout_mask(p, block, options, run);
-      if (gradients.value.defined()) {
-        of_values.addmm_((mask.defined() ? p * mask : p).t(), grad_rows);
-      }
-      at::Tensor of_p = at::mm(grad_rows, values.t());
-      if (mask.defined()) of_p.mul_(mask);
-      const at::Tensor mean = (of_p * p).sum(1, /*keepdim=*/true);
-      const at::Tensor of_scores = of_p.sub_(mean).mul_(p);
-      if (bias_sum.defined()) {
-        at::Tensor into = *bias_of(bias_sum, unit, shape);
-        into.select(0, 0)
-            .select(0, into.size(1) > 1 ? g : 0)
-            .narrow(0, block.first, block.rows)
-            .add_(of_scores);
-      }
-      if (gradients.query.defined()) {
-        heads_of(gradients.query, unit, shape.heads, shape.group)
-            .select(0, 0)
-            .select(0, g)
-            .narrow(0, block.first, block.rows)
-            .copy_(at::mm(of_scores, keys).mul_(scale));
-      }
-      if (gradients.key.defined()) of_keys.addmm_(of_scores.t(), rows, 1, scale);
-    });
+    for_blocks(shape, unit, g, bias, type, options.causal,
+               [&](const Block& block, const auto& block_bias) {
+                 const at::Tensor rows = queries.narrow(0, block.first, block.rows);
+                 const at::Tensor grad_rows = grads.narrow(0, block.first, block.rows);
+                 const at::Tensor seen = keys.narrow(0, 0, block.columns);
+                 const at::Tensor seen_values = values.narrow(0, 0, block.columns);
+                 at::Tensor sums;
+                 const at::Tensor p =
+                     probabilities(rows, seen, block_bias, block, scale, options.causal, sums);
+                 at::Tensor mask;
+                 if (options.dropout > 0) mask = dropout_mask(p, block, options, run);
+                 if (gradients.value.defined()) {
+                   of_values.narrow(0, 0, block.columns)
+                       .addmm_((mask.defined() ? p * mask : p).t(), grad_rows);
+                 }
+                 at::Tensor of_p = at::mm(grad_rows, seen_values.t());
+                 if (mask.defined()) of_p.mul_(mask);
+                 const at::Tensor mean = (of_p * p).sum(1, /*keepdim=*/true);
+                 const at::Tensor of_scores = of_p.sub_(mean).mul_(p);
+                 if (bias_sum.defined()) {
+                   at::Tensor into = *bias_of(bias_sum, unit, shape);
+                   into.select(0, 0)
+                       .select(0, into.size(1) > 1 ? g : 0)
+                       .narrow(0, block.first, block.rows)
+                       .narrow(1, 0, block.columns)
+                       .add_(of_scores);
+                 }
+                 if (gradients.query.defined()) {
+                   heads_of(gradients.query, unit, shape.heads, shape.group)
+                       .select(0, 0)
+                       .select(0, g)
+                       .narrow(0, block.first, block.rows)
+                       .copy_(at::mm(of_scores, seen).mul_(scale));
+                 }
+                 if (gradients.key.defined()) {
+                   of_keys.narrow(0, 0, block.columns).addmm_(of_scores.t(), rows, 1, scale);
+                 }
+               });
   }
   const auto store = [&](const at::Tensor& into, const at::Tensor& sum) {
     if (into.defined()) heads_of(into, unit, shape.heads, 1).select(0, 0).select(0, 0).copy_(sum);
@@ -337,8 +357,10 @@ void attention_backward(void* state, const Run& run) {
   }
   const bool whole =
       gradients.query.defined() && gradients.key.defined() && gradients.value.defined();
+  // The tiled kernel takes a mean from the rounded result: fine in f32, but in halves the small
+  // gradients of queries and keys are lost in its error.
   const bool flash = whole && flash_serves(q, k, v, options) && grad.stride(3) == 1 &&
-                     q.scalar_type() != at::kDouble;
+                     q.scalar_type() == at::kFloat;
   const size_t at_out = options.has_bias ? 5 : 4;
   for_units(run, shape, 10 * flops_of(shape, q), 4e6, [&](int64_t unit) {
     if (!flash) return backward_unit(options, run, shape, unit, gradients, {});

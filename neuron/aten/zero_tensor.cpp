@@ -1,9 +1,12 @@
 // Tensors of zeros without memory: autograd's and forward mode's derivatives that are known to
 // vanish.
 
+#include "neuron/aten/zero_tensor.h"
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/SymIntArrayRef.h>
 #include <torch/library.h>
 
@@ -48,6 +51,23 @@ at::Tensor zeros_without_memory(at::IntArrayRef sizes, std::optional<c10::Scalar
 }
 
 }  // namespace
+
+bool rewrite_zero_tensors(const Overload& overload, torch::jit::Stack* stack) {
+  const size_t count = overload.variant.arguments.size();
+  const size_t base = stack->size() - count;
+  const bool is_clone = overload.name == "aten::clone";
+  for (size_t i = 0; i < (is_clone ? 1 : 2); ++i) {
+    const at::Tensor& argument = (*stack)[base + i].toTensor();
+    if (!argument._is_zerotensor()) continue;
+    at::Tensor zeros =
+        at::zeros(is_clone ? argument.sizes() : at::IntArrayRef(), argument.options());
+    torch::jit::drop(*stack, count);
+    stack->emplace_back(std::move(zeros));
+    return true;
+  }
+  return false;
+}
+
 }  // namespace neuron::aten
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

@@ -116,3 +116,17 @@ def test_memory_is_linear_in_the_length():
     before = torch.neuron.memory_allocated()
     F.scaled_dot_product_attention(query, key, value, dropout_p=0.1).sum().backward()
     assert torch.neuron.max_memory_allocated() - before < 4096 * 4096
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_small_gradients_of_halves_survive(dtype):
+    """Gradients of queries are differences of numbers that are much larger."""
+    inputs = [torch.randn(2, 4, 4, 8).to(dtype) * 3 for _ in range(4)]
+    grads = []
+    for device, precision in (("cpu", torch.float64), (DEVICE, dtype)):
+        leaves = [t.to(device, precision).requires_grad_() for t in inputs[:3]]
+        out = F.scaled_dot_product_attention(*leaves, is_causal=True)
+        grads.append(torch.autograd.grad(out, leaves, inputs[3].to(device, precision)))
+    for expected, actual in zip(*grads, strict=True):
+        limit = 2 * torch.finfo(dtype).eps
+        assert_same(actual.double(), expected, rtol=limit, atol=limit * expected.abs().max() / 8)

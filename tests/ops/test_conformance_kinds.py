@@ -258,3 +258,12 @@ def test_small_products_are_rounded_once():
     a, b = torch.randn(3, 5, 20), torch.randn(3, 20, 3)
     exact = (a.double() @ b.double()).float()
     assert torch.equal((a.to(DEVICE) @ b.to(DEVICE)).cpu(), exact)
+
+
+@pytest.mark.parametrize("function", ["abs", "sgn"])
+def test_derivatives_that_vanish_have_no_memory(function):
+    zeros = torch._efficientzerotensor((3,), device=DEVICE)
+    assert_same(zeros.clone(), torch.zeros(3))
+    assert_same(torch.dot(zeros, torch.ones(3, device=DEVICE)), torch.zeros(()))
+    x = torch.randn(2, 3, dtype=torch.float64, device=DEVICE, requires_grad=True)
+    assert torch.autograd.gradcheck(getattr(torch, function), x, check_forward_ad=True)
