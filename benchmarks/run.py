@@ -261,20 +261,59 @@ def gpt_step():
 def decode():
     """One token at a time with a growing KV cache: every step has new sizes."""
 
-    def run(device):
+    def run(device, compiled=False):
         torch.manual_seed(0)
         model = GPT().to(device).eval()
+        decode = model.decode
+        if compiled:
+            decode = torch.compile(decode, backend="neuron", dynamic=True)
 
         @torch.no_grad()
         def step():
             caches = [[None, None] for _ in model.blocks]
             token = torch.zeros(1, 1, dtype=torch.long, device=device)
             for position in range(64):
-                model.decode(token, position, caches)
+                decode(token, position, caches)
 
         return step
 
-    return [compare("decode 64 tokens", run(DEVICE), run("cpu"), rounds=5, warmup=1, goal=1.5)]
+    options = {"rounds": 5, "warmup": 1, "goal": 1.5}
+    return [
+        compare("decode 64 tokens", run(DEVICE), run("cpu"), **options),
+        compare("decode 64 tokens, compiled", run(DEVICE, True), run("cpu"), **options),
+    ]
+
+
+@benchmark
+def compiled_lengths():
+    """A compiled transformer layer at lengths never seen before: lowered in C++, no new code."""
+    torch.manual_seed(0)
+    host, device = Block(64, 4).eval(), Block(64, 4).to(DEVICE).eval()
+    device.load_state_dict(host.state_dict())
+    fast = torch.compile(device, backend="neuron", dynamic=True)
+    x, y = both(1, 2048, 64)
+    lengths = {id(t): iter(range(40, 2048)) for t in (x, y)}
+
+    @torch.no_grad()
+    def run(layer, base):
+        layer(base[:, : next(lengths[id(base)])])
+
+    with torch.no_grad():
+        for length in (2, 5, 9, 17, 33):
+            fast(x[:, :length])
+    before = kernels_and_programs()
+    row = compare(
+        "layer at new lengths, compiled",
+        lambda: run(fast, x),
+        lambda: run(host, y),
+        repeat=20,
+        scale=1e6,
+        unit="us",
+        goal=1.0,
+    )
+    after = kernels_and_programs()
+    row.notes = {"kernels": after[0] - before[0], "programs": after[1] - before[1]}
+    return [row]
 
 
 @benchmark
