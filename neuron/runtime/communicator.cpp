@@ -212,7 +212,7 @@ class SimCommunicator final : public Communicator {
                  });
   }
 
-  // Starts now if the stream has nothing to do, else when it has passed this point.
+  // Starts now if the streams have nothing to do, else when they have passed this point.
   template <typename Start>
   OperationRef begin(int device, int64_t stream, Timeout timeout, std::vector<BlockRef> blocks,
                      const char* name, Start start_operation) {
@@ -220,8 +220,8 @@ class SimCommunicator final : public Communicator {
     check_accepting();
     StreamState& state = stream_state(device, stream);
     if (state.is_captured()) refuse_while_capturing(state, name);
-    const bool at_once =
-        runs_here() || state.last_submitted.load(std::memory_order_acquire) <= completed_sequence();
+    // Of all streams: a stream that waits for another's event relies on the order of submission.
+    const bool at_once = runs_here() || submitted_sequence() <= completed_sequence();
     // What an earlier failure has left in the buffers must not reach others.
     if (at_once) raise_deferred(state);
     auto op = std::make_shared<SimOperation>(functions_, std::move(blocks), name);

@@ -170,6 +170,37 @@ def test_async_work():
     ranks.run(_async_work, 2)
 
 
+def _behind_another_stream(rank, world):
+    from torch_neuronx import _C
+
+    assert not _C._is_inline()
+    side, late = torch.neuron.Stream(), torch.neuron.Stream()
+    x = torch.full((300, 300), 1 / 300, device="neuron")
+    for _ in range(5):
+        tensor = torch.zeros(300, 300, device="neuron")
+        side.wait_stream(torch.neuron.current_stream())
+        with torch.neuron.stream(side):
+            y = x
+            for _ in range(30):
+                y = y @ x
+            tensor.add_(y * 300)
+        late.wait_stream(side)
+        with torch.neuron.stream(late):
+            work = dist.all_reduce(tensor, async_op=True)
+            work.wait()
+        torch.neuron.current_stream().wait_stream(late)
+        torch.testing.assert_close(tensor.cpu(), torch.full((300, 300), float(world)))
+
+
+def test_collectives_start_behind_other_streams(monkeypatch):
+    monkeypatch.setenv("TORCH_NEURONX_EXECUTOR", "thread")
+    pool = ranks.Pool()
+    try:
+        pool.run(_behind_another_stream, 2, (), {})
+    finally:
+        pool.stop()
+
+
 def _records(rank, world):
     import torch_neuronx
     from torch_neuronx import distributed
