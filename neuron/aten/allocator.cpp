@@ -85,9 +85,8 @@ void free_pinned_memory(void* address) { runtime::free_pinned(address); }
 class PinnedAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    void* address = bytes == 0 ? nullptr : translating_errors([&] {
-      return runtime::allocate_pinned(bytes);
-    });
+    void* address =
+        bytes == 0 ? nullptr : translating_errors([&] { return runtime::allocate_pinned(bytes); });
     return {address, address, &free_pinned_memory, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_pinned_memory; }

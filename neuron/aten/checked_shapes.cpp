@@ -10,7 +10,8 @@
 namespace neuron::aten {
 namespace {
 
-// --- Results like an argument ---------------------------------------------------------------------
+// --- Results like an argument
+// ---------------------------------------------------------------------
 
 template <size_t kArgument>
 bool contiguous_like(const Arguments& a, Metadata& result) {
@@ -23,7 +24,8 @@ bool like(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// --- Fake quantisation ----------------------------------------------------------------------------
+// --- Fake quantisation
+// ----------------------------------------------------------------------------
 
 bool fake_quantize_mask(const Arguments& a, Metadata& result) {
   add_like(tensor(a, 0), tensor(a, 0).scalar_type(), result);
@@ -51,7 +53,8 @@ bool learnable_channel_quantize_backward(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// --- Cells and batch norm in parts ----------------------------------------------------------------
+// --- Cells and batch norm in parts
+// ----------------------------------------------------------------
 
 bool gru_cell(const Arguments& a, Metadata& result) {
   const at::Tensor &gates = tensor(a, 0), &hx = tensor(a, 2);
@@ -106,7 +109,8 @@ bool channel_sums(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// --- Others ---------------------------------------------------------------------------------------
+// --- Others
+// ---------------------------------------------------------------------------------------
 
 bool ctc_loss_backward(const Arguments& a, Metadata& result) {
   result.add(tensor(a, 1).scalar_type(), tensor(a, 1).sizes());
@@ -114,8 +118,8 @@ bool ctc_loss_backward(const Arguments& a, Metadata& result) {
 }
 bool geqrf(const Arguments& a, Metadata& result) {
   const at::Tensor& self = tensor(a, 0);
-  TORCH_CHECK(self.dim() >= 2,
-              "torch.geqrf: input must have at least 2 dimensions, but got ", self.dim());
+  TORCH_CHECK(self.dim() >= 2, "torch.geqrf: input must have at least 2 dimensions, but got ",
+              self.dim());
   // Matrices lie column by column, as LAPACK leaves them.
   Dims sizes = sizes_of(self);
   std::swap(sizes[sizes.size() - 1], sizes[sizes.size() - 2]);
@@ -195,7 +199,8 @@ bool aminmax_dim(const Arguments& a, Metadata& result) {
   return true;
 }
 
-// --- Checks ---------------------------------------------------------------------------------------
+// --- Checks
+// ---------------------------------------------------------------------------------------
 
 bool bucketize(const Arguments& a, Metadata&) {
   TORCH_CHECK(tensor(a, 1).dim() == 1, "boundaries tensor must be 1 dimension, but got dim(",

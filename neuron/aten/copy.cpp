@@ -1,5 +1,5 @@
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/conj_physical.h>
@@ -140,13 +140,13 @@ void copy_to_host(const at::Tensor& source, const at::Tensor& destination, bool 
     copy_on_device(plain, dense);
     plain = dense;
   }
-  const bool bits = source.is_conj() || source.is_neg() || destination.is_conj() ||
-                    destination.is_neg();
-  const bool direct = !bits && plain.scalar_type() == destination.scalar_type() &&
-                      same_layout(plain, destination);
-  at::Tensor host = direct ? destination
-                           : at::empty_strided(plain.sizes(), plain.strides(),
-                                               plain.options().device(at::kCPU));
+  const bool bits =
+      source.is_conj() || source.is_neg() || destination.is_conj() || destination.is_neg();
+  const bool direct =
+      !bits && plain.scalar_type() == destination.scalar_type() && same_layout(plain, destination);
+  at::Tensor host =
+      direct ? destination
+             : at::empty_strided(plain.sizes(), plain.strides(), plain.options().device(at::kCPU));
   const bool wait = !(non_blocking && direct && runtime::is_pinned(destination.data_ptr()));
   translating_errors([&] {
     runtime::read(device, current_stream(device), host.mutable_data_ptr(), buffer_of(plain),
@@ -201,9 +201,10 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
   TORCH_CHECK(self.device().is_cpu() && on_device(destination),
               "_copy_from_and_resize: only support copy from cpu tensor to neuron tensor, got ",
               self.device(), " to ", destination.device());
-  TORCH_CHECK(destination.numel() == 0 || self.sizes() == destination.sizes(),
-              "_copy_from_and_resize: only support copy with same size, or to an empty tensor; got ",
-              self.sizes(), " to ", destination.sizes());
+  TORCH_CHECK(
+      destination.numel() == 0 || self.sizes() == destination.sizes(),
+      "_copy_from_and_resize: only support copy with same size, or to an empty tensor; got ",
+      self.sizes(), " to ", destination.sizes());
   if (self.sizes() != destination.sizes()) destination.resize_(self.sizes());
   return copy_from(self, destination, false);
 }
@@ -227,8 +228,9 @@ c10::Scalar local_scalar_dense(const at::Tensor& self) {
 }
 
 bool equal(const at::Tensor& self, const at::Tensor& other) {
-  TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ",
-              self.device(), " and ", other.device());
+  TORCH_CHECK(self.device() == other.device(),
+              "Cannot compare two tensors on different devices. Got: ", self.device(), " and ",
+              other.device());
   if (self.sizes() != other.sizes()) return false;
   if (self.numel() == 0) return true;
   // Of any two dtypes, as on other accelerators: autocast's users compare halves with floats.

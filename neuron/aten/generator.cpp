@@ -33,7 +33,8 @@ uint64_t NeuronGenerator::seed() {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> NeuronGenerator::get_state() const {
-  at::Tensor state = at::empty({static_cast<int64_t>(kStateBytes)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  at::Tensor state = at::empty({static_cast<int64_t>(kStateBytes)},
+                               at::TensorOptions().dtype(at::kByte).device(at::kCPU));
   auto* bytes = static_cast<uint8_t*>(state.mutable_data_ptr());
   std::memcpy(bytes, &seed_, 8);
   std::memcpy(bytes + 8, &offset_, 8);
@@ -43,8 +44,8 @@ c10::intrusive_ptr<c10::TensorImpl> NeuronGenerator::get_state() const {
 void NeuronGenerator::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
   const size_t bytes = static_cast<size_t>(state.numel());
-  TORCH_CHECK(bytes == kStateBytes || bytes == 8, "RNG state is wrong size: expected ",
-              kStateBytes, " bytes (seed, offset) or 8 (seed), got ", bytes);
+  TORCH_CHECK(bytes == kStateBytes || bytes == 8, "RNG state is wrong size: expected ", kStateBytes,
+              " bytes (seed, offset) or 8 (seed), got ", bytes);
   const auto* data = static_cast<const uint8_t*>(state.data());
   uint64_t seed = 0;
   uint64_t offset = 0;
@@ -90,8 +91,8 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
     return all;
   }();
   const c10::DeviceIndex index = device == -1 ? current_device() : device;
-  TORCH_CHECK(index >= 0 && static_cast<size_t>(index) < generators->size(), "neuron:",
-              static_cast<int>(index), ": no such device; valid indices are 0 to ",
+  TORCH_CHECK(index >= 0 && static_cast<size_t>(index) < generators->size(),
+              "neuron:", static_cast<int>(index), ": no such device; valid indices are 0 to ",
               generators->size() - 1);
   return (*generators)[static_cast<size_t>(index)];
 }

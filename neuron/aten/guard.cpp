@@ -1,6 +1,5 @@
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -104,28 +103,24 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getNewStream(c10::Device device, int priority) const override {
     const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
     check_device_index(index);
-    return make_stream(index, translating_errors([&] {
-      return runtime::new_stream(index, priority);
-    }));
+    return make_stream(index,
+                       translating_errors([&] { return runtime::new_stream(index, priority); }));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
     const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
     check_device_index(index);
-    return make_stream(index, translating_errors([&] {
-      return runtime::pooled_stream(index, high_priority);
-    }));
+    return make_stream(
+        index, translating_errors([&] { return runtime::pooled_stream(index, high_priority); }));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
-    return make_stream(stream.device_index(),
-                       exchange_stream(stream.device_index(), stream.id()));
+    return make_stream(stream.device_index(), exchange_stream(stream.device_index(), stream.id()));
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return reinterpret_cast<void*>(stream.id());  // NOLINT: an id is all a stream is.
   }
   bool queryStream(const c10::Stream& stream) const override {
-    return translating_errors([&] {
-      return runtime::query_stream(stream.device_index(), stream.id());
-    });
+    return translating_errors(
+        [&] { return runtime::query_stream(stream.device_index(), stream.id()); });
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     translating_errors([&] { runtime::synchronize_stream(stream.device_index(), stream.id()); });
@@ -136,9 +131,10 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
               const c10::EventFlag flag) const override {
-    TORCH_CHECK(device == -1 || device == stream.device_index(), "an event of neuron:",
-                static_cast<int>(device), " cannot be recorded on a stream of neuron:",
-                static_cast<int>(stream.device_index()));
+    TORCH_CHECK(
+        device == -1 || device == stream.device_index(),
+        "an event of neuron:", static_cast<int>(device),
+        " cannot be recorded on a stream of neuron:", static_cast<int>(stream.device_index()));
     translating_errors([&] {
       if (*event == nullptr) {
         *event = runtime::create_event(flag == c10::EventFlag::BACKEND_DEFAULT);
@@ -148,9 +144,8 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
-    translating_errors([&] {
-      runtime::stream_wait_event(stream.device_index(), stream.id(), as_event(event));
-    });
+    translating_errors(
+        [&] { runtime::stream_wait_event(stream.device_index(), stream.id(), as_event(event)); });
   }
   bool queryEvent(void* event) const override {
     return event == nullptr ||

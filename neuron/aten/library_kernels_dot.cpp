@@ -19,8 +19,8 @@ namespace {
 
 // Fortran's gemm; all by reference.
 using Gemm = void (*)(const char* trans_a, const char* trans_b, const int* m, const int* n,
-                      const int* k, const void* alpha, const void* a, const int* lda,
-                      const void* b, const int* ldb, const void* beta, void* c, const int* ldc);
+                      const int* k, const void* alpha, const void* a, const int* lda, const void* b,
+                      const int* ldb, const void* beta, void* c, const int* ldc);
 
 Gemm find_gemm(DType type) {
   const auto find = [](const char* name) {
@@ -28,11 +28,16 @@ Gemm find_gemm(DType type) {
   };
   static const Gemm s = find("SGEMM"), d = find("DGEMM"), c = find("CGEMM"), z = find("ZGEMM");
   switch (type) {
-    case DType::f32: return s;
-    case DType::f64: return d;
-    case DType::c64: return c;
-    case DType::c128: return z;
-    default: return nullptr;
+    case DType::f32:
+      return s;
+    case DType::f64:
+      return d;
+    case DType::c64:
+      return c;
+    case DType::c128:
+      return z;
+    default:
+      return nullptr;
   }
 }
 
@@ -42,8 +47,7 @@ struct Layout {
   int leading = 1;
 };
 
-bool layout_of(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
-               Layout& layout) {
+bool layout_of(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, Layout& layout) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   if (rows > kMost || cols > kMost) return false;
   if ((row_stride == 1 || rows == 1) && (cols == 1 || col_stride >= std::max<int64_t>(rows, 1))) {
@@ -79,8 +83,8 @@ void cut(DotPlan& plan) {
   constexpr int64_t kMostPieces = 16;
   const double flops = 2.0 * static_cast<double>(plan.batch) * static_cast<double>(plan.m) *
                        static_cast<double>(plan.n) * static_cast<double>(plan.k);
-  const auto wanted = std::clamp<int64_t>(static_cast<int64_t>(flops / kPieceFlops), 1,
-                                          kMostPieces);
+  const auto wanted =
+      std::clamp<int64_t>(static_cast<int64_t>(flops / kPieceFlops), 1, kMostPieces);
   int64_t extent, align;
   if (plan.batch >= wanted || plan.batch >= 4) {
     plan.cut = Cut::Batch;
@@ -155,29 +159,28 @@ void multiply(const DotPlan& plan, const Run& run, Range batch, Range rows, Rang
     const void* one = wide ? static_cast<const void*>(one_d) : one_f;
     const void* zero = wide ? static_cast<const void*>(zero_d) : zero_f;
     for (int64_t i = batch.begin; i < batch.end; ++i) {
-      const void* left = at_offset(run.inputs[0], plan.element,
-                                   i * a.strides[0] + rows.begin * a.strides[1]);
-      const void* right = at_offset(run.inputs[1], plan.element,
-                                    i * b.strides[0] + columns.begin * b.strides[2]);
-      void* out = at_offset(
-          run.outputs[0], plan.element,
-          i * c.strides[0] + rows.begin * c.strides[1] + columns.begin * c.strides[2]);
+      const void* left =
+          at_offset(run.inputs[0], plan.element, i * a.strides[0] + rows.begin * a.strides[1]);
+      const void* right =
+          at_offset(run.inputs[1], plan.element, i * b.strides[0] + columns.begin * b.strides[2]);
+      void* out =
+          at_offset(run.outputs[0], plan.element,
+                    i * c.strides[0] + rows.begin * c.strides[1] + columns.begin * c.strides[2]);
       if (plan.columns_first) {
         plan.gemm(&plan.first.transposed, &plan.second.transposed, &m, &n, &k, one, left,
                   &plan.first.leading, right, &plan.second.leading, zero, out,
                   &plan.result.leading);
       } else {
         plan.gemm(&plan.first.transposed, &plan.second.transposed, &n, &m, &k, one, right,
-                  &plan.first.leading, left, &plan.second.leading, zero, out,
-                  &plan.result.leading);
+                  &plan.first.leading, left, &plan.second.leading, zero, out, &plan.result.leading);
       }
     }
     return;
   }
-  const at::Tensor left = run.input(0).narrow(0, batch.begin, batch.size()).narrow(
-      1, rows.begin, rows.size());
-  const at::Tensor right = run.input(1).narrow(0, batch.begin, batch.size()).narrow(
-      2, columns.begin, columns.size());
+  const at::Tensor left =
+      run.input(0).narrow(0, batch.begin, batch.size()).narrow(1, rows.begin, rows.size());
+  const at::Tensor right =
+      run.input(1).narrow(0, batch.begin, batch.size()).narrow(2, columns.begin, columns.size());
   at::Tensor out = run.output(0)
                        .narrow(0, batch.begin, batch.size())
                        .narrow(1, rows.begin, rows.size())
@@ -215,9 +218,15 @@ void dot(void* state, const Run& run) {
         return Range{piece * plan.piece, std::min((piece + 1) * plan.piece, extent)};
       };
       switch (plan.cut) {
-        case Cut::Batch: multiply(plan, run, range(plan.batch), all_rows, all_columns); break;
-        case Cut::Rows: multiply(plan, run, all_batch, range(plan.m), all_columns); break;
-        case Cut::Columns: multiply(plan, run, all_batch, all_rows, range(plan.n)); break;
+        case Cut::Batch:
+          multiply(plan, run, range(plan.batch), all_rows, all_columns);
+          break;
+        case Cut::Rows:
+          multiply(plan, run, all_batch, range(plan.m), all_columns);
+          break;
+        case Cut::Columns:
+          multiply(plan, run, all_batch, all_rows, range(plan.n));
+          break;
       }
     }
   });

@@ -8,14 +8,14 @@ namespace neuron {
 
 /// What went wrong, for whoever maps an Error to another exception type.
 enum class ErrorKind {
-  kInvalid,       // A bad argument: ValueError / RuntimeError in torch.
-  kIndex,         // An index out of range: IndexError.
-  kType,          // A wrong type: TypeError.
-  kUnsupported,   // Nothing here can do that: NotImplementedError.
-  kOutOfMemory,   // torch.OutOfMemoryError.
-  kDevice,        // The device or its runtime failed: torch.AcceleratorError.
-  kIo,            // Files, processes, libraries.
-  kInternal,      // A broken invariant of ours.
+  kInvalid,      // A bad argument: ValueError / RuntimeError in torch.
+  kIndex,        // An index out of range: IndexError.
+  kType,         // A wrong type: TypeError.
+  kUnsupported,  // Nothing here can do that: NotImplementedError.
+  kOutOfMemory,  // torch.OutOfMemoryError.
+  kDevice,       // The device or its runtime failed: torch.AcceleratorError.
+  kIo,           // Files, processes, libraries.
+  kInternal,     // A broken invariant of ours.
 };
 
 /// The one exception type of everything below the torch layers.
@@ -54,18 +54,18 @@ std::ostream& operator<<(std::ostream& out, Bytes bytes);
 }  // namespace neuron
 
 /// For what a user or the machine can cause. The message says what was done, given, expected.
-#define NEURON_CHECK(condition, kind, ...)                        \
-  do {                                                            \
-    if (!(condition)) [[unlikely]]                                \
-      ::neuron::raise(::neuron::ErrorKind::kind, __VA_ARGS__);    \
+#define NEURON_CHECK(condition, kind, ...)                     \
+  do {                                                         \
+    if (!(condition)) [[unlikely]]                             \
+      ::neuron::raise(::neuron::ErrorKind::kind, __VA_ARGS__); \
   } while (false)
 
 /// For our own invariants.
-#define NEURON_ASSERT(condition, ...)                                              \
-  do {                                                                             \
-    if (!(condition)) [[unlikely]]                                                 \
-      ::neuron::internal::fail_assert(#condition, __FILE__, __LINE__,              \
-                                      ::neuron::internal::join("" __VA_ARGS__));   \
+#define NEURON_ASSERT(condition, ...)                                            \
+  do {                                                                           \
+    if (!(condition)) [[unlikely]]                                               \
+      ::neuron::internal::fail_assert(#condition, __FILE__, __LINE__,            \
+                                      ::neuron::internal::join("" __VA_ARGS__)); \
   } while (false)
 
 /// Marks what the shared library exports.

@@ -73,8 +73,7 @@ uint32_t narrow_float(float value, Overflow overflow) {
   if (exponent >= 1 - bias) {
     constexpr int shift = 23 - mantissa_bits;
     // Rounding may carry into the exponent; that is the right answer.
-    const uint32_t rounded =
-        magnitude + ((1u << (shift - 1)) - 1) + ((magnitude >> shift) & 1u);
+    const uint32_t rounded = magnitude + ((1u << (shift - 1)) - 1) + ((magnitude >> shift) & 1u);
     result = (rounded >> shift) - (static_cast<uint32_t>(127 - bias) << mantissa_bits);
     if (result > largest) return sign | beyond;
   } else {

@@ -67,8 +67,8 @@ Dims broadcast_shapes(DimsRef a, DimsRef b) {
   for (size_t i = 0; i < rank; ++i) {
     const int64_t x = i < rank - a.size() ? 1 : a[i - (rank - a.size())];
     const int64_t y = i < rank - b.size() ? 1 : b[i - (rank - b.size())];
-    NEURON_CHECK(x == y || x == 1 || y == 1, kInvalid, "cannot broadcast ", to_string(a),
-                 " with ", to_string(b), ": sizes ", x, " and ", y, " differ in dim ", i,
+    NEURON_CHECK(x == y || x == 1 || y == 1, kInvalid, "cannot broadcast ", to_string(a), " with ",
+                 to_string(b), ": sizes ", x, " and ", y, " differ in dim ", i,
                  " and neither is 1");
     out[i] = x == 1 ? y : x;
   }

@@ -38,8 +38,7 @@ void bind_device(py::module_& m) {
     runtime::shutdown();
   });
   m.def("_default_generator", [](int index) {
-    const at::Generator& generator =
-        aten::default_generator(static_cast<c10::DeviceIndex>(index));
+    const at::Generator& generator = aten::default_generator(static_cast<c10::DeviceIndex>(index));
     return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(generator));
   });
   m.def("_is_inline", [] { return runtime::is_inline(); });

@@ -269,8 +269,7 @@ void DiskCache::clear() {
 }
 
 DiskCache& disk_cache() {
-  static auto* cache =
-      new DiskCache(env::cache_enabled() ? env::cache_dir() : std::string());
+  static auto* cache = new DiskCache(env::cache_enabled() ? env::cache_dir() : std::string());
   return *cache;
 }
 

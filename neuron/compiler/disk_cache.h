@@ -15,8 +15,8 @@ namespace neuron::compiler {
 
 /// A folder of files that many processes share: what was compiled once is read by all. A file is
 /// named after its key and never changes; it carries a checksum and is replaced atomically. Damaged
-/// files are removed and reported as absent. When the folder outgrows its limit, the files that were
-/// not used for longest go.
+/// files are removed and reported as absent. When the folder outgrows its limit, the files that
+/// were not used for longest go.
 ///
 /// Entries are code that will run, so a folder that others could write to is refused: it must
 /// belong to this user and be writable by nobody else. No operation throws for trouble with files:

@@ -130,7 +130,8 @@ TEST(DiskCache, TheLongestUnusedEntriesGoFirst) {
     cache.write("kernel", {k, 0}, some_bytes(10000, static_cast<int>(k)));
     char name[64];
     std::snprintf(name, sizeof name, "/kernel-%016x%016x", 0, static_cast<unsigned>(k));
-    const timespec times[2] = {{static_cast<time_t>(1000 + k), 0}, {static_cast<time_t>(1000 + k), 0}};
+    const timespec times[2] = {{static_cast<time_t>(1000 + k), 0},
+                               {static_cast<time_t>(1000 + k), 0}};
     ASSERT_EQ(::utimensat(AT_FDCWD, (cache.directory() + name).c_str(), times, 0), 0);
   }
   // Reading the oldest makes it the newest.

@@ -60,7 +60,8 @@ std::string find_program() {
     searched += (searched.empty() ? "" : ":") + folder;
   }
   raise(ErrorKind::kIo, "compiling for Neuron hardware: no program ", kProgram, " in PATH (",
-        searched, "); install the neuronx-cc package, or set TORCH_NEURONX_COMPILER=cpu to compile ",
+        searched,
+        "); install the neuronx-cc package, or set TORCH_NEURONX_COMPILER=cpu to compile ",
         "for the simulator");
 }
 
@@ -141,17 +142,19 @@ std::vector<std::string> split_flags(std::string_view text) {
       in_word = true;
     }
   }
-  NEURON_CHECK(quote == 0, kInvalid, "NEURON_CC_FLAGS: a ", quote, " is not closed in '", text, "'");
+  NEURON_CHECK(quote == 0, kInvalid, "NEURON_CC_FLAGS: a ", quote, " is not closed in '", text,
+               "'");
   if (in_word) words.push_back(std::move(word));
   return words;
 }
 
 std::vector<std::byte> NeuronxCc::compile(const hlo::Module& module) {
   const std::string program = find_program();
-  std::vector<std::string> command = {program,     "compile", "module.mlir",
-                                      "--framework", "XLA",   "--target",
-                                      target_,     "--lnc",   std::to_string(env::logical_nc_config()),
-                                      "--auto-cast=none"};
+  std::vector<std::string> command = {
+      program,           "compile", "module.mlir",
+      "--framework",     "XLA",     "--target",
+      target_,           "--lnc",   std::to_string(env::logical_nc_config()),
+      "--auto-cast=none"};
   // The user's options come last: the right-most of two that compete wins.
   for (std::string& flag : split_flags(env::cc_flags())) command.push_back(std::move(flag));
   command.insert(command.end(), {"--output", "module.neff"});
@@ -186,7 +189,8 @@ std::vector<std::byte> NeuronxCc::compile(const hlo::Module& module) {
   NEURON_CHECK(status == 0, kIo, kProgram, " ", describe(status), "\n  command: ", line,
                "\n  log: ", tail_of(read_text(log_path)));
   const std::string neff = read_text(folder.file("module.neff"));
-  NEURON_CHECK(!neff.empty(), kIo, kProgram, " reported success but wrote no NEFF\n  command: ", line,
+  NEURON_CHECK(!neff.empty(), kIo, kProgram,
+               " reported success but wrote no NEFF\n  command: ", line,
                "\n  log: ", tail_of(read_text(log_path)));
   const auto* data = reinterpret_cast<const std::byte*>(neff.data());
   std::vector<std::byte> bytes(data, data + neff.size());

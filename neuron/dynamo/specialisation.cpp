@@ -136,18 +136,19 @@ std::vector<CallOutput> Specialisation::run(std::vector<CallInput> inputs) const
       // Each replay takes new random numbers.
       std::vector<Scalar::Kind> kinds;
       for (const Scalar& scalar : scalars_) kinds.push_back(scalar.kind);
-      runtime::refresh_before_replay(
-          device_, stream,
-          [kinds, device = device_, counters = philox_counters_](
-              std::span<runtime::ScalarSlot> slots) {
-            const aten::PhiloxDraw draw = aten::draw_philox(std::nullopt, device, counters);
-            for (size_t i = 0; i < kinds.size(); ++i) {
-              if (kinds[i] == Scalar::Kind::Seed) slots[i].integer = static_cast<int64_t>(draw.seed);
-              if (kinds[i] == Scalar::Kind::Offset) {
-                slots[i].integer = static_cast<int64_t>(draw.offset);
-              }
-            }
-          });
+      runtime::refresh_before_replay(device_, stream,
+                                     [kinds, device = device_, counters = philox_counters_](
+                                         std::span<runtime::ScalarSlot> slots) {
+                                       const aten::PhiloxDraw draw =
+                                           aten::draw_philox(std::nullopt, device, counters);
+                                       for (size_t i = 0; i < kinds.size(); ++i) {
+                                         if (kinds[i] == Scalar::Kind::Seed)
+                                           slots[i].integer = static_cast<int64_t>(draw.seed);
+                                         if (kinds[i] == Scalar::Kind::Offset) {
+                                           slots[i].integer = static_cast<int64_t>(draw.offset);
+                                         }
+                                       }
+                                     });
     }
   }
   for (auto& [given, input] : replaced) given.copy_(inputs[input].tensor);

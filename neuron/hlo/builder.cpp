@@ -84,15 +84,24 @@ unsigned accepted_by(Op op) {
 
 const char* describe(unsigned accepted) {
   switch (accepted) {
-    case kNumber: return "integers, floats and complex numbers";
-    case kInteger | kFloat: return "integers and floats";
-    case kPred | kInteger | kFloat: return "pred, integers and floats";
-    case kPred | kInteger: return "pred and integers";
-    case kInteger: return "integers";
-    case kFloat: return "floats";
-    case kComplex: return "complex numbers";
-    case kFloat | kComplex: return "floats and complex numbers";
-    default: return "any dtype";
+    case kNumber:
+      return "integers, floats and complex numbers";
+    case kInteger | kFloat:
+      return "integers and floats";
+    case kPred | kInteger | kFloat:
+      return "pred, integers and floats";
+    case kPred | kInteger:
+      return "pred and integers";
+    case kInteger:
+      return "integers";
+    case kFloat:
+      return "floats";
+    case kComplex:
+      return "complex numbers";
+    case kFloat | kComplex:
+      return "floats and complex numbers";
+    default:
+      return "any dtype";
   }
 }
 
@@ -121,8 +130,7 @@ DType result_dtype(Op op, DType dtype) {
 
 void check_rank(std::string_view op, Value x, std::string_view what, DimsRef dims) {
   NEURON_CHECK(static_cast<int64_t>(dims.size()) == x.rank(), kInvalid, op, ": ", what, " ",
-               to_string(dims), " has ", dims.size(), " entries; operand is ",
-               to_string(x.type()));
+               to_string(dims), " has ", dims.size(), " entries; operand is ", to_string(x.type()));
 }
 
 void check_dims(std::string_view op, DimsRef dims) {
@@ -168,8 +176,8 @@ Value Builder::parameter(DType dtype, DimsRef dims, DimsRef strides) {
   if (strides.empty() && !dims.empty()) {
     parameter.strides = contiguous_strides(dims);
   } else {
-    NEURON_CHECK(strides.size() == dims.size(), kInvalid, "parameter: strides ",
-                 to_string(strides), " do not fit ", to_string(parameter.type));
+    NEURON_CHECK(strides.size() == dims.size(), kInvalid, "parameter: strides ", to_string(strides),
+                 " do not fit ", to_string(parameter.type));
     for (int64_t stride : strides) {
       NEURON_CHECK(stride >= 0, kInvalid, "parameter: negative stride in ", to_string(strides));
     }
@@ -183,9 +191,9 @@ Value Builder::parameter(DType dtype, DimsRef dims, DimsRef strides) {
 }
 
 Value Builder::scalar(DType kind) {
-  NEURON_CHECK(kind == DType::i64 || kind == DType::u64 || kind == DType::f64 ||
-                   kind == DType::c128,
-               kInvalid, "scalar: kind is ", name_of(kind), "; it must be i64, u64, f64 or c128");
+  NEURON_CHECK(
+      kind == DType::i64 || kind == DType::u64 || kind == DType::f64 || kind == DType::c128,
+      kInvalid, "scalar: kind is ", name_of(kind), "; it must be i64, u64, f64 or c128");
   Node node{Op::ScalarParameter, {kind, {}}};
   node.ints.push_back(static_cast<int64_t>(module_.scalars_.size()));
   const Value value = push(std::move(node));
@@ -196,10 +204,10 @@ Value Builder::scalar(DType kind) {
 Value Builder::constant(DType dtype, double value, DimsRef dims) {
   check_dims("constant", dims);
   Node node{Op::Constant, {dtype, Dims(dims)}};
-  node.bytes = is_integer(dtype) ? element_bytes(dtype, value >= 0 ? static_cast<int64_t>(
-                                                                        truncate_to_u64(value))
-                                                                  : truncate_to_i64(value))
-                                 : element_bytes(dtype, value);
+  node.bytes = is_integer(dtype)
+                   ? element_bytes(dtype, value >= 0 ? static_cast<int64_t>(truncate_to_u64(value))
+                                                     : truncate_to_i64(value))
+                   : element_bytes(dtype, value);
   return push(std::move(node));
 }
 
@@ -233,8 +241,8 @@ Value Builder::literal(DType dtype, DimsRef dims, std::span<const std::byte> byt
   if (count == 0) {
     node.bytes.resize(element);
   } else {
-    node.bytes.assign(bytes.begin(), splat ? bytes.begin() + static_cast<ptrdiff_t>(element)
-                                           : bytes.end());
+    node.bytes.assign(bytes.begin(),
+                      splat ? bytes.begin() + static_cast<ptrdiff_t>(element) : bytes.end());
   }
   if (dtype == DType::pred) {
     for (std::byte& b : node.bytes) b = std::byte{b != std::byte{0}};
@@ -261,8 +269,7 @@ Value Builder::unary(Op op, Value x) {
 }
 
 Value Builder::binary(Op op, Value a, Value b) {
-  NEURON_ASSERT(class_of(op) == OpClass::Elementwise && operand_count(op) == 2 &&
-                    op != Op::Compare,
+  NEURON_ASSERT(class_of(op) == OpClass::Elementwise && operand_count(op) == 2 && op != Op::Compare,
                 "not a plain binary op: ", name_of(op));
   check_accepted(op, a);
   check_accepted(op, b);
@@ -305,10 +312,8 @@ Value Builder::compare(Direction direction, Value a, Value b) {
     a = broadcast_to(a, dims);
     b = broadcast_to(b, dims);
   }
-  return push({Op::Compare,
-               {DType::pred, a.dims()},
-               {a.id(), b.id()},
-               {static_cast<int64_t>(direction)}});
+  return push(
+      {Op::Compare, {DType::pred, a.dims()}, {a.id(), b.id()}, {static_cast<int64_t>(direction)}});
 }
 
 Value Builder::select(Value predicate, Value on_true, Value on_false) {
@@ -325,9 +330,7 @@ Value Builder::select(Value predicate, Value on_true, Value on_false) {
     on_true = broadcast_to(on_true, dims);
     on_false = broadcast_to(on_false, dims);
   }
-  return push({Op::Select,
-               on_true.type(),
-               {predicate.id(), on_true.id(), on_false.id()}});
+  return push({Op::Select, on_true.type(), {predicate.id(), on_true.id(), on_false.id()}});
 }
 
 Value Builder::fma(Value a, Value b, Value c) {
@@ -353,10 +356,7 @@ Value Builder::philox_word(Value seed, Value offset, int64_t word, DimsRef dims)
     NEURON_CHECK(x.dtype() == DType::u64 && x.rank() == 0, kInvalid,
                  "PhiloxWord: seed and offset must be u64[], not ", to_string(x.type()));
   }
-  return push({Op::PhiloxWord,
-               {DType::u32, Dims(dims)},
-               {seed.id(), offset.id()},
-               {word}});
+  return push({Op::PhiloxWord, {DType::u32, Dims(dims)}, {seed.id(), offset.id()}, {word}});
 }
 
 // --- Views ----------------------------------------------------------------------------------
@@ -531,9 +531,9 @@ Value Builder::as_strided(Value x, DimsRef dims, DimsRef strides, int64_t offset
                kInvalid, "AsStrided: strides ", to_string(strides), " at offset ", offset,
                " do not fit ", to_string(dims));
   const int64_t extent = storage_extent(dims, strides);
-  NEURON_CHECK(extent == 0 || offset + extent <= x.count(), kInvalid, "AsStrided: ",
-               to_string(dims), " with strides ", to_string(strides), " at offset ", offset,
-               " leaves the ", x.count(), " elements of ", to_string(x.type()));
+  NEURON_CHECK(extent == 0 || offset + extent <= x.count(), kInvalid,
+               "AsStrided: ", to_string(dims), " with strides ", to_string(strides), " at offset ",
+               offset, " leaves the ", x.count(), " elements of ", to_string(x.type()));
   if (offset == 0 && is_contiguous(dims, strides) && count_elements(dims) == x.count()) {
     return reshape(x, dims);
   }

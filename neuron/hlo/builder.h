@@ -154,7 +154,8 @@ class Builder {
   Value ge(Value a, Value b) { return compare(Direction::GE, a, b); }
 
   /// u32 word `word` (0..3) of Philox4x32-10(key = seed, counter = offset + linear index,
-  /// as the low 64 of the 128 counter bits; the high ones are 0). seed and offset are u64 of rank 0.
+  /// as the low 64 of the 128 counter bits; the high ones are 0). seed and offset are u64 of rank
+  /// 0.
   Value philox_word(Value seed, Value offset, int64_t word, DimsRef dims);
 
   // --- Views --------------------------------------------------------------------------------
@@ -169,7 +170,8 @@ class Builder {
   Value slice(Value x, DimsRef start, DimsRef limit, DimsRef stride = {});
   /// One dim only.
   Value slice_dim(Value x, int64_t dim, int64_t start, int64_t limit, int64_t stride = 1);
-  /// low/high may be negative (crop); interior >= 0. `fill` is rank 0. Ints: {low*n, high*n, interior*n}.
+  /// low/high may be negative (crop); interior >= 0. `fill` is rank 0. Ints: {low*n, high*n,
+  /// interior*n}.
   Value pad(Value x, Value fill, DimsRef low, DimsRef high, DimsRef interior = {});
   /// Ints: {dim}.
   Value concatenate(std::span<const Value> parts, int64_t dim);
@@ -201,7 +203,9 @@ class Builder {
   /// Sum and Product accumulate bf16/f16 in f32. Empty: the identity (Max/Min: -inf/inf or the
   /// integer's end). Max/Min propagate NaN. Ints: {kind, dims...} (keep becomes a Reshape).
   Value reduce(ReduceKind kind, Value x, DimsRef dims, bool keep = false);
-  Value sum(Value x, DimsRef dims, bool keep = false) { return reduce(ReduceKind::Sum, x, dims, keep); }
+  Value sum(Value x, DimsRef dims, bool keep = false) {
+    return reduce(ReduceKind::Sum, x, dims, keep);
+  }
   Value sum_keepdim(Value x, int64_t dim);
   Value max_keepdim(Value x, int64_t dim);
   /// Index (i64) of the first maximum / minimum along `dim`; a NaN counts as the extreme.
@@ -215,8 +219,8 @@ class Builder {
   /// [.., m, k] x [.., k, n] -> [.., m, n]; leading dims equal.
   Value matmul(Value lhs, Value rhs);
   Value convolution(Value input, Value kernel, const ConvolutionDims& dims);
-  /// {sorted values, i64 indices}; NaN is the greatest. Stable, unless `any_order` lets equal values
-  /// come in whatever order is fastest. Ints: {dim, descending + 2 * any_order}.
+  /// {sorted values, i64 indices}; NaN is the greatest. Stable, unless `any_order` lets equal
+  /// values come in whatever order is fastest. Ints: {dim, descending + 2 * any_order}.
   Values sort(Value x, int64_t dim, bool descending, bool any_order = false);
   /// A kernel that only a library implements; see neff/arguments.h for `arguments`.
   Values library_call(std::string name, std::span<const Value> operands,

@@ -10,8 +10,8 @@ namespace {
 int64_t wrap_dim(std::string_view op, Value x, int64_t dim) {
   NEURON_ASSERT(x.defined(), "the operand is undefined: ", op);
   const int64_t wrapped = dim < 0 ? dim + x.rank() : dim;
-  NEURON_CHECK(wrapped >= 0 && wrapped < x.rank(), kInvalid, op, ": dim ", dim,
-               " is not one of ", to_string(x.type()));
+  NEURON_CHECK(wrapped >= 0 && wrapped < x.rank(), kInvalid, op, ": dim ", dim, " is not one of ",
+               to_string(x.type()));
   return wrapped;
 }
 
@@ -35,15 +35,13 @@ Dims gathered_dims(std::string_view op, Value x, std::span<const Value> indices,
   NEURON_CHECK(!indices.empty() && indices.size() == dims.size(), kInvalid, op, ": ",
                indices.size(), " index tensors were given for dims ", to_string(dims));
   for (Value index : indices) {
-    NEURON_CHECK(index.defined() && is_integer(index.dtype()) &&
-                     index.dims() == indices[0].dims(),
+    NEURON_CHECK(index.defined() && is_integer(index.dtype()) && index.dims() == indices[0].dims(),
                  kInvalid, op, ": indices must be integers of one shape, not ",
                  to_string(index.type()), " beside ", to_string(indices[0].type()));
   }
   for (size_t i = 0; i < dims.size(); ++i) {
     NEURON_CHECK(dims[i] >= 0 && dims[i] < x.rank() && !contains(dims.first(i), dims[i]), kInvalid,
-                 op, ": dims ", to_string(dims), " are not distinct dims of ",
-                 to_string(x.type()));
+                 op, ": dims ", to_string(dims), " are not distinct dims of ", to_string(x.type()));
   }
   const int64_t kept = x.rank() - static_cast<int64_t>(dims.size());
   NEURON_CHECK(position >= 0 && position <= kept, kInvalid, op, ": position ", position,
@@ -78,9 +76,9 @@ DotDims DotDims::decode(std::span<const int64_t> ints) {
   DotDims dims;
   size_t at = 0;
   auto count = [&]() {
-    NEURON_ASSERT(at < ints.size() && ints[at] >= 0 &&
-                      at + 2 * static_cast<size_t>(ints[at]) < ints.size(),
-                  "DotGeneral: broken attributes ", neuron::to_string(ints));
+    NEURON_ASSERT(
+        at < ints.size() && ints[at] >= 0 && at + 2 * static_cast<size_t>(ints[at]) < ints.size(),
+        "DotGeneral: broken attributes ", neuron::to_string(ints));
     return static_cast<size_t>(ints[at++]);
   };
   auto take = [&](Dims& into, size_t n) {
@@ -111,14 +109,14 @@ Ints ConvolutionDims::encode() const {
 }
 
 ConvolutionDims ConvolutionDims::decode(std::span<const int64_t> ints) {
-  NEURON_ASSERT(!ints.empty() && ints[0] >= 0 &&
-                    ints.size() == 4 + 5 * static_cast<size_t>(ints[0]),
-                "Convolution: broken attributes ", neuron::to_string(ints));
+  NEURON_ASSERT(
+      !ints.empty() && ints[0] >= 0 && ints.size() == 4 + 5 * static_cast<size_t>(ints[0]),
+      "Convolution: broken attributes ", neuron::to_string(ints));
   ConvolutionDims dims;
   const auto n = static_cast<ptrdiff_t>(ints[0]);
   auto at = ints.begin() + 1;
-  for (Dims* part : {&dims.stride, &dims.pad_low, &dims.pad_high, &dims.lhs_dilation,
-                     &dims.rhs_dilation}) {
+  for (Dims* part :
+       {&dims.stride, &dims.pad_low, &dims.pad_high, &dims.lhs_dilation, &dims.rhs_dilation}) {
     part->append(at, at + n);
     at += n;
   }
@@ -146,11 +144,11 @@ Value Builder::as_strided_scatter(Value x, Value update, DimsRef strides, int64_
 }
 
 Value Builder::dynamic_update_slice(Value x, Value update, std::span<const Value> starts) {
-  bool fits = x.dtype() == update.dtype() && x.rank() == update.rank() &&
-              starts.size() == x.dims().size();
+  bool fits =
+      x.dtype() == update.dtype() && x.rank() == update.rank() && starts.size() == x.dims().size();
   for (size_t i = 0; fits && i < starts.size(); ++i) {
-    fits = update.dims()[i] <= x.dims()[i] && starts[i].rank() == 0 &&
-           is_integer(starts[i].dtype());
+    fits =
+        update.dims()[i] <= x.dims()[i] && starts[i].rank() == 0 && is_integer(starts[i].dtype());
   }
   NEURON_CHECK(fits, kInvalid, "DynamicUpdateSlice: update ", to_string(update.type()), " with ",
                starts.size(), " starts (rank-0 integers) does not fit ", to_string(x.type()));
@@ -161,8 +159,10 @@ Value Builder::dynamic_update_slice(Value x, Value update, std::span<const Value
 
 Value Builder::gather(Value x, std::span<const Value> indices, DimsRef dims, int64_t position,
                       OutOfBounds mode) {
-  Node node{Op::Gather, {x.dtype(), gathered_dims("Gather", x, indices, dims, position)},
-            {x.id()}, {position, static_cast<int64_t>(mode)}};
+  Node node{Op::Gather,
+            {x.dtype(), gathered_dims("Gather", x, indices, dims, position)},
+            {x.id()},
+            {position, static_cast<int64_t>(mode)}};
   for (Value index : indices) node.operands.push_back(index.id());
   node.ints.append(dims.begin(), dims.end());
   return push(std::move(node));
@@ -176,8 +176,7 @@ Value Builder::scatter(ScatterKind kind, Value x, Value updates, std::span<const
                to_string(x.dtype(), wanted));
   NEURON_CHECK(!is_complex(x.dtype()) || (kind != ScatterKind::Min && kind != ScatterKind::Max),
                kInvalid, "Scatter: ", name_of(x.dtype()), " has no order");
-  Node node{Op::Scatter, x.type(), {x.id(), updates.id()},
-            {position, static_cast<int64_t>(kind)}};
+  Node node{Op::Scatter, x.type(), {x.id(), updates.id()}, {position, static_cast<int64_t>(kind)}};
   for (Value index : indices) node.operands.push_back(index.id());
   node.ints.append(dims.begin(), dims.end());
   return push(std::move(node));
@@ -220,13 +219,12 @@ Value Builder::max_keepdim(Value x, int64_t dim) {
 
 Value Builder::arg_reduce(bool is_max, Value x, int64_t dim, bool keep) {
   dim = wrap_dim("ArgReduce", x, dim);
-  NEURON_CHECK(!is_complex(x.dtype()) && x.dim(dim) > 0, kInvalid, "ArgReduce: ",
-               to_string(x.type()), " has no extreme along dim ", dim);
+  NEURON_CHECK(!is_complex(x.dtype()) && x.dim(dim) > 0, kInvalid,
+               "ArgReduce: ", to_string(x.type()), " has no extreme along dim ", dim);
   Dims kept = x.dims(), dims = x.dims();
   kept[static_cast<size_t>(dim)] = 1;
   dims.erase(static_cast<size_t>(dim));
-  const Value result = push(
-      {Op::ArgReduce, {DType::i64, dims}, {x.id()}, {dim, is_max ? 1 : 0}});
+  const Value result = push({Op::ArgReduce, {DType::i64, dims}, {x.id()}, {dim, is_max ? 1 : 0}});
   return keep ? reshape(result, kept) : result;
 }
 
@@ -245,7 +243,9 @@ Value Builder::reduce_window(ReduceKind kind, Value x, const WindowDims& window)
   if (full.dilation.empty()) full.dilation.resize(rank, 1);
   if (full.pad_low.empty()) full.pad_low.resize(rank, 0);
   if (full.pad_high.empty()) full.pad_high.resize(rank, 0);
-  Node node{Op::ReduceWindow, {x.dtype(), {}}, {x.id()},
+  Node node{Op::ReduceWindow,
+            {x.dtype(), {}},
+            {x.id()},
             {static_cast<int64_t>(kind), static_cast<int64_t>(rank)}};
   node.ints.reserve(2 + 5 * rank);
   for (const Dims* part :
@@ -329,16 +329,17 @@ Value Builder::convolution(Value input, Value kernel, const ConvolutionDims& dim
                    dims.lhs_dilation.size() == n && dims.rhs_dilation.size() == n,
                kInvalid, "Convolution: input ", to_string(input.type()), " and kernel ",
                to_string(kernel.type()), " do not fit ", n, " spatial dims and one dtype");
-  NEURON_CHECK(dims.groups >= 1 && dims.batch_groups >= 1 &&
-                   (dims.groups == 1 || dims.batch_groups == 1) &&
-                   input.dim(1) == kernel.dim(1) * dims.groups &&
-                   kernel.dim(0) % dims.groups == 0 && kernel.dim(0) % dims.batch_groups == 0 &&
-                   input.dim(0) % dims.batch_groups == 0,
-               kInvalid, "Convolution: input ", to_string(input.type()), " and kernel ",
-               to_string(kernel.type()), " do not fit ", dims.groups, " groups and ",
-               dims.batch_groups, " batch groups");
-  Node node{Op::Convolution, {input.dtype(), {input.dim(0) / dims.batch_groups, kernel.dim(0)}},
-            {input.id(), kernel.id()}, dims.encode()};
+  NEURON_CHECK(
+      dims.groups >= 1 && dims.batch_groups >= 1 && (dims.groups == 1 || dims.batch_groups == 1) &&
+          input.dim(1) == kernel.dim(1) * dims.groups && kernel.dim(0) % dims.groups == 0 &&
+          kernel.dim(0) % dims.batch_groups == 0 && input.dim(0) % dims.batch_groups == 0,
+      kInvalid, "Convolution: input ", to_string(input.type()), " and kernel ",
+      to_string(kernel.type()), " do not fit ", dims.groups, " groups and ", dims.batch_groups,
+      " batch groups");
+  Node node{Op::Convolution,
+            {input.dtype(), {input.dim(0) / dims.batch_groups, kernel.dim(0)}},
+            {input.id(), kernel.id()},
+            dims.encode()};
   for (size_t i = 0; i < n; ++i) {
     const int64_t size = input.dims()[i + 2], taps = kernel.dims()[i + 2];
     NEURON_CHECK(dims.stride[i] >= 1 && dims.lhs_dilation[i] >= 1 && dims.rhs_dilation[i] >= 1,
@@ -361,8 +362,7 @@ Values Builder::sort(Value x, int64_t dim, bool descending, bool any_order) {
   Node node{Op::Sort, x.type(), {x.id()}, {dim, (descending ? 1 : 0) + (any_order ? 2 : 0)}};
   node.results = {x.type(), {DType::i64, x.dims()}};
   const Value values = push(std::move(node));
-  const Value indices =
-      push({Op::TupleElement, {DType::i64, x.dims()}, {values.id()}, {1}});
+  const Value indices = push({Op::TupleElement, {DType::i64, x.dims()}, {values.id()}, {1}});
   return {values, indices};
 }
 
@@ -383,13 +383,8 @@ Values Builder::library_call(std::string name, std::span<const Value> operands,
   if (results.size() > 1) node.results.assign(results.begin(), results.end());
   Values values{push(std::move(node))};
   for (size_t k = 1; k < results.size(); ++k) {
-    values.push_back(push({Op::TupleElement,
-                           results[k],
-                           {values[0].id()},
-                           {static_cast<int64_t>(k)},
-                           {},
-                           {},
-                           {}}));
+    values.push_back(push(
+        {Op::TupleElement, results[k], {values[0].id()}, {static_cast<int64_t>(k)}, {}, {}, {}}));
   }
   return values;
 }

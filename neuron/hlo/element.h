@@ -22,19 +22,32 @@ inline constexpr bool is_complex_v =
 template <typename Body>
 decltype(auto) with_compute_type(DType dtype, Body&& body) {
   switch (dtype) {
-    case DType::pred: return body(bool{});
-    case DType::i8: return body(int8_t{});
-    case DType::i16: return body(int16_t{});
-    case DType::i32: return body(int32_t{});
-    case DType::i64: return body(int64_t{});
-    case DType::u8: return body(uint8_t{});
-    case DType::u16: return body(uint16_t{});
-    case DType::u32: return body(uint32_t{});
-    case DType::u64: return body(uint64_t{});
-    case DType::f64: return body(double{});
-    case DType::c64: return body(std::complex<float>{});
-    case DType::c128: return body(std::complex<double>{});
-    default: return body(float{});
+    case DType::pred:
+      return body(bool{});
+    case DType::i8:
+      return body(int8_t{});
+    case DType::i16:
+      return body(int16_t{});
+    case DType::i32:
+      return body(int32_t{});
+    case DType::i64:
+      return body(int64_t{});
+    case DType::u8:
+      return body(uint8_t{});
+    case DType::u16:
+      return body(uint16_t{});
+    case DType::u32:
+      return body(uint32_t{});
+    case DType::u64:
+      return body(uint64_t{});
+    case DType::f64:
+      return body(double{});
+    case DType::c64:
+      return body(std::complex<float>{});
+    case DType::c128:
+      return body(std::complex<double>{});
+    default:
+      return body(float{});
   }
 }
 
@@ -80,10 +93,14 @@ T load_element(DType dtype, const std::byte* from) {
         std::memcpy(&bits, from, 2);
         return bf16_to_float(bits);
       }
-      case DType::f8e4m3fn: return f8e4m3fn_to_float(static_cast<uint8_t>(*from));
-      case DType::f8e4m3: return f8e4m3_to_float(static_cast<uint8_t>(*from));
-      case DType::f8e5m2: return f8e5m2_to_float(static_cast<uint8_t>(*from));
-      default: break;
+      case DType::f8e4m3fn:
+        return f8e4m3fn_to_float(static_cast<uint8_t>(*from));
+      case DType::f8e4m3:
+        return f8e4m3_to_float(static_cast<uint8_t>(*from));
+      case DType::f8e5m2:
+        return f8e5m2_to_float(static_cast<uint8_t>(*from));
+      default:
+        break;
     }
   }
   if constexpr (std::is_same_v<T, bool>) {
@@ -110,10 +127,17 @@ void store_element(DType dtype, T value, std::byte* to) {
         std::memcpy(to, &bits, 2);
         return;
       }
-      case DType::f8e4m3fn: *to = std::byte{float_to_f8e4m3fn(value)}; return;
-      case DType::f8e4m3: *to = std::byte{float_to_f8e4m3(value)}; return;
-      case DType::f8e5m2: *to = std::byte{float_to_f8e5m2(value)}; return;
-      default: break;
+      case DType::f8e4m3fn:
+        *to = std::byte{float_to_f8e4m3fn(value)};
+        return;
+      case DType::f8e4m3:
+        *to = std::byte{float_to_f8e4m3(value)};
+        return;
+      case DType::f8e5m2:
+        *to = std::byte{float_to_f8e5m2(value)};
+        return;
+      default:
+        break;
     }
   }
   if constexpr (std::is_same_v<T, bool>) {

@@ -35,9 +35,8 @@ Array evaluate_iota(const Node& node) {
 
 Array evaluate_scalar(const Node& node, std::complex<double> value) {
   Array result = make_array(node.type);
-  with_compute_type(node.type.dtype, [&](auto tag) {
-    store_at(result, 0, convert_number<decltype(tag)>(value));
-  });
+  with_compute_type(node.type.dtype,
+                    [&](auto tag) { store_at(result, 0, convert_number<decltype(tag)>(value)); });
   return result;
 }
 
@@ -46,11 +45,11 @@ Array evaluate_scalar(const Node& node, std::complex<double> value) {
 std::vector<Array> evaluate(const Module& module, std::span<const Array> parameters,
                             std::span<const std::complex<double>> scalars,
                             LibraryFunction library) {
-  NEURON_CHECK(parameters.size() == module.parameters().size() &&
-                   scalars.size() == module.scalars().size(),
-               kInvalid, "evaluate: ", parameters.size(), " arrays and ", scalars.size(),
-               " scalars were given; the module takes ", module.parameters().size(), " and ",
-               module.scalars().size());
+  NEURON_CHECK(
+      parameters.size() == module.parameters().size() && scalars.size() == module.scalars().size(),
+      kInvalid, "evaluate: ", parameters.size(), " arrays and ", scalars.size(),
+      " scalars were given; the module takes ", module.parameters().size(), " and ",
+      module.scalars().size());
   // All results of each node; most have one.
   std::vector<std::vector<Array>> values(module.size());
   for (ValueId id = 0; id < module.size(); ++id) {
@@ -61,10 +60,10 @@ std::vector<Array> evaluate(const Module& module, std::span<const Array> paramet
     switch (node.op) {
       case Op::Parameter: {
         const Array& given = parameters[static_cast<size_t>(node.ints[0])];
-        NEURON_CHECK(given.type == node.type &&
-                         given.bytes.size() == make_array(node.type).bytes.size(),
-                     kInvalid, "evaluate: parameter ", node.ints[0], " is ",
-                     to_string(given.type), "; the module takes ", to_string(node.type));
+        NEURON_CHECK(
+            given.type == node.type && given.bytes.size() == make_array(node.type).bytes.size(),
+            kInvalid, "evaluate: parameter ", node.ints[0], " is ", to_string(given.type),
+            "; the module takes ", to_string(node.type));
         out = {given};
         break;
       }

@@ -23,8 +23,9 @@ double digamma(double x) {
   // Bernoulli series at x >= 16: the first term left out is below 1e-17.
   const double z = 1 / (x * x);
   const double series =
-      z * (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132 -
-           z * (691.0 / 32760))))));
+      z *
+      (1.0 / 12 -
+       z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132 - z * (691.0 / 32760))))));
   return result + std::log(x) - 0.5 / x - (std::isinf(x) ? 0 : series);
 }
 
@@ -41,8 +42,7 @@ double erf_inv(double x) {
   const double half = 2 / (std::numbers::pi * a) + log_term / 2;
   double y = std::sqrt(std::sqrt(half * half - log_term / a) - half);
   for (int i = 0; i < 4; ++i) {
-    const double error =
-        magnitude < 0.5 ? std::erf(y) - magnitude : complement - std::erfc(y);
+    const double error = magnitude < 0.5 ? std::erf(y) - magnitude : complement - std::erfc(y);
     const double slope = 2 * std::numbers::inv_sqrtpi * std::exp(-y * y);
     const double step = error / slope;
     y -= step / (1 + y * step);  // Halley's correction.
@@ -53,41 +53,76 @@ double erf_inv(double x) {
 /// All real functions, in double: rounding the answer to float is then right to half an ulp or so.
 double real_unary(Op op, double x) {
   switch (op) {
-    case Op::Abs: return std::fabs(x);
-    case Op::Negate: return -x;
-    case Op::Sign: return x > 0 ? 1 : x < 0 ? -1 : 0;
-    case Op::Exp: return std::exp(x);
-    case Op::Exp2: return std::exp2(x);
-    case Op::Expm1: return std::expm1(x);
-    case Op::Log: return std::log(x);
-    case Op::Log2: return std::log2(x);
-    case Op::Log10: return std::log10(x);
-    case Op::Log1p: return std::log1p(x);
-    case Op::Sqrt: return std::sqrt(x);
-    case Op::Rsqrt: return 1 / std::sqrt(x);
-    case Op::Ceil: return std::ceil(x);
-    case Op::Floor: return std::floor(x);
-    case Op::Trunc: return std::trunc(x);
-    case Op::RoundNearestEven: return std::nearbyint(x);
-    case Op::Logistic: return 1 / (1 + std::exp(-x));
-    case Op::Tanh: return std::tanh(x);
-    case Op::Sine: return std::sin(x);
-    case Op::Cosine: return std::cos(x);
-    case Op::Tan: return std::tan(x);
-    case Op::Asin: return std::asin(x);
-    case Op::Acos: return std::acos(x);
-    case Op::Atan: return std::atan(x);
-    case Op::Sinh: return std::sinh(x);
-    case Op::Cosh: return std::cosh(x);
-    case Op::Asinh: return std::asinh(x);
-    case Op::Acosh: return std::acosh(x);
-    case Op::Atanh: return std::atanh(x);
-    case Op::Erf: return std::erf(x);
-    case Op::Erfc: return std::erfc(x);
-    case Op::ErfInv: return erf_inv(x);
-    case Op::Lgamma: return std::lgamma(x);
-    case Op::Digamma: return digamma(x);
-    default: break;
+    case Op::Abs:
+      return std::fabs(x);
+    case Op::Negate:
+      return -x;
+    case Op::Sign:
+      return x > 0 ? 1 : x < 0 ? -1 : 0;
+    case Op::Exp:
+      return std::exp(x);
+    case Op::Exp2:
+      return std::exp2(x);
+    case Op::Expm1:
+      return std::expm1(x);
+    case Op::Log:
+      return std::log(x);
+    case Op::Log2:
+      return std::log2(x);
+    case Op::Log10:
+      return std::log10(x);
+    case Op::Log1p:
+      return std::log1p(x);
+    case Op::Sqrt:
+      return std::sqrt(x);
+    case Op::Rsqrt:
+      return 1 / std::sqrt(x);
+    case Op::Ceil:
+      return std::ceil(x);
+    case Op::Floor:
+      return std::floor(x);
+    case Op::Trunc:
+      return std::trunc(x);
+    case Op::RoundNearestEven:
+      return std::nearbyint(x);
+    case Op::Logistic:
+      return 1 / (1 + std::exp(-x));
+    case Op::Tanh:
+      return std::tanh(x);
+    case Op::Sine:
+      return std::sin(x);
+    case Op::Cosine:
+      return std::cos(x);
+    case Op::Tan:
+      return std::tan(x);
+    case Op::Asin:
+      return std::asin(x);
+    case Op::Acos:
+      return std::acos(x);
+    case Op::Atan:
+      return std::atan(x);
+    case Op::Sinh:
+      return std::sinh(x);
+    case Op::Cosh:
+      return std::cosh(x);
+    case Op::Asinh:
+      return std::asinh(x);
+    case Op::Acosh:
+      return std::acosh(x);
+    case Op::Atanh:
+      return std::atanh(x);
+    case Op::Erf:
+      return std::erf(x);
+    case Op::Erfc:
+      return std::erfc(x);
+    case Op::ErfInv:
+      return erf_inv(x);
+    case Op::Lgamma:
+      return std::lgamma(x);
+    case Op::Digamma:
+      return digamma(x);
+    default:
+      break;
   }
   NEURON_ASSERT(false, "no real function: ", name_of(op));
 }
@@ -96,39 +131,62 @@ using Complex = std::complex<double>;
 
 Complex complex_unary(Op op, Complex x) {
   switch (op) {
-    case Op::Negate: return -x;
-    case Op::Sign: return x == Complex(0) ? Complex(0) : x / std::abs(x);
-    case Op::Exp: return std::exp(x);
-    case Op::Exp2: return std::exp(x * std::numbers::ln2);
+    case Op::Negate:
+      return -x;
+    case Op::Sign:
+      return x == Complex(0) ? Complex(0) : x / std::abs(x);
+    case Op::Exp:
+      return std::exp(x);
+    case Op::Exp2:
+      return std::exp(x * std::numbers::ln2);
     case Op::Expm1: {
       // expm1(a) cos(b) - 2 sin(b/2)^2 keeps the real part near 0.
       const double s = std::sin(x.imag() / 2);
       return {std::expm1(x.real()) * std::cos(x.imag()) - 2 * s * s,
               std::exp(x.real()) * std::sin(x.imag())};
     }
-    case Op::Log: return std::log(x);
-    case Op::Log2: return std::log(x) / std::numbers::ln2;
-    case Op::Log10: return std::log10(x);
+    case Op::Log:
+      return std::log(x);
+    case Op::Log2:
+      return std::log(x) / std::numbers::ln2;
+    case Op::Log10:
+      return std::log10(x);
     case Op::Log1p: {
       const double re = x.real(), im = x.imag();
       return {0.5 * std::log1p(re * (2 + re) + im * im), std::atan2(im, 1 + re)};
     }
-    case Op::Sqrt: return std::sqrt(x);
-    case Op::Rsqrt: return 1.0 / std::sqrt(x);
-    case Op::Logistic: return 1.0 / (1.0 + std::exp(-x));
-    case Op::Tanh: return std::tanh(x);
-    case Op::Sine: return std::sin(x);
-    case Op::Cosine: return std::cos(x);
-    case Op::Tan: return std::tan(x);
-    case Op::Asin: return std::asin(x);
-    case Op::Acos: return std::acos(x);
-    case Op::Atan: return std::atan(x);
-    case Op::Sinh: return std::sinh(x);
-    case Op::Cosh: return std::cosh(x);
-    case Op::Asinh: return std::asinh(x);
-    case Op::Acosh: return std::acosh(x);
-    case Op::Atanh: return std::atanh(x);
-    default: break;
+    case Op::Sqrt:
+      return std::sqrt(x);
+    case Op::Rsqrt:
+      return 1.0 / std::sqrt(x);
+    case Op::Logistic:
+      return 1.0 / (1.0 + std::exp(-x));
+    case Op::Tanh:
+      return std::tanh(x);
+    case Op::Sine:
+      return std::sin(x);
+    case Op::Cosine:
+      return std::cos(x);
+    case Op::Tan:
+      return std::tan(x);
+    case Op::Asin:
+      return std::asin(x);
+    case Op::Acos:
+      return std::acos(x);
+    case Op::Atan:
+      return std::atan(x);
+    case Op::Sinh:
+      return std::sinh(x);
+    case Op::Cosh:
+      return std::cosh(x);
+    case Op::Asinh:
+      return std::asinh(x);
+    case Op::Acosh:
+      return std::acosh(x);
+    case Op::Atanh:
+      return std::atanh(x);
+    default:
+      break;
   }
   NEURON_ASSERT(false, "no complex function: ", name_of(op));
 }
@@ -145,13 +203,18 @@ T integer_unary(Op op, T x) {
     if (op == Op::Not) return !x;
   } else {
     switch (op) {
-      case Op::Abs: return is_negative(x) ? static_cast<T>(0 - static_cast<uint64_t>(x)) : x;
-      case Op::Negate: return static_cast<T>(0 - static_cast<uint64_t>(x));
-      case Op::Sign: return is_negative(x) ? static_cast<T>(-1) : static_cast<T>(x != 0);
-      case Op::Not: return static_cast<T>(~x);
+      case Op::Abs:
+        return is_negative(x) ? static_cast<T>(0 - static_cast<uint64_t>(x)) : x;
+      case Op::Negate:
+        return static_cast<T>(0 - static_cast<uint64_t>(x));
+      case Op::Sign:
+        return is_negative(x) ? static_cast<T>(-1) : static_cast<T>(x != 0);
+      case Op::Not:
+        return static_cast<T>(~x);
       case Op::Popcnt:
         return static_cast<T>(std::popcount(static_cast<std::make_unsigned_t<T>>(x)));
-      default: break;
+      default:
+        break;
     }
   }
   NEURON_ASSERT(false, "no integer function: ", name_of(op));
@@ -192,28 +255,44 @@ T next_after(DType dtype, T a, T b) {
 
 double real_binary(Op op, double a, double b) {
   switch (op) {
-    case Op::Add: return a + b;
-    case Op::Subtract: return a - b;
-    case Op::Multiply: return a * b;
-    case Op::Divide: return a / b;
-    case Op::Remainder: return std::fmod(a, b);
-    case Op::Power: return std::pow(a, b);
-    case Op::Maximum: return larger(a, b);
-    case Op::Minimum: return smaller(a, b);
-    case Op::Atan2: return std::atan2(a, b);
-    default: break;
+    case Op::Add:
+      return a + b;
+    case Op::Subtract:
+      return a - b;
+    case Op::Multiply:
+      return a * b;
+    case Op::Divide:
+      return a / b;
+    case Op::Remainder:
+      return std::fmod(a, b);
+    case Op::Power:
+      return std::pow(a, b);
+    case Op::Maximum:
+      return larger(a, b);
+    case Op::Minimum:
+      return smaller(a, b);
+    case Op::Atan2:
+      return std::atan2(a, b);
+    default:
+      break;
   }
   NEURON_ASSERT(false, "no real function: ", name_of(op));
 }
 
 Complex complex_binary(Op op, Complex a, Complex b) {
   switch (op) {
-    case Op::Add: return a + b;
-    case Op::Subtract: return a - b;
-    case Op::Multiply: return times(a, b);
-    case Op::Divide: return a / b;
-    case Op::Power: return b == Complex(0) ? Complex(1) : std::pow(a, b);
-    default: break;
+    case Op::Add:
+      return a + b;
+    case Op::Subtract:
+      return a - b;
+    case Op::Multiply:
+      return times(a, b);
+    case Op::Divide:
+      return a / b;
+    case Op::Power:
+      return b == Complex(0) ? Complex(1) : std::pow(a, b);
+    default:
+      break;
   }
   NEURON_ASSERT(false, "no complex function: ", name_of(op));
 }
@@ -241,9 +320,12 @@ T integer_binary(Op op, T a, T b) {
   // A negative count is a huge unsigned one.
   const bool too_far = static_cast<uint64_t>(b) >= width;
   switch (op) {
-    case Op::Add: return plus(a, b);
-    case Op::Subtract: return static_cast<T>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
-    case Op::Multiply: return times(a, b);
+    case Op::Add:
+      return plus(a, b);
+    case Op::Subtract:
+      return static_cast<T>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+    case Op::Multiply:
+      return times(a, b);
     case Op::Divide:
       if (b == T(0)) return static_cast<T>(-1);
       // The smallest integer over -1 overflows; negation wraps as wanted.
@@ -256,18 +338,25 @@ T integer_binary(Op op, T a, T b) {
     case Op::Power:
       if constexpr (!is_bool) return integer_power(a, b);
       break;
-    case Op::Maximum: return larger(a, b);
-    case Op::Minimum: return smaller(a, b);
-    case Op::And: return static_cast<T>(a & b);
-    case Op::Or: return static_cast<T>(a | b);
-    case Op::Xor: return static_cast<T>(a ^ b);
-    case Op::ShiftLeft: return too_far ? T(0) : static_cast<T>(static_cast<uint64_t>(a) << b);
+    case Op::Maximum:
+      return larger(a, b);
+    case Op::Minimum:
+      return smaller(a, b);
+    case Op::And:
+      return static_cast<T>(a & b);
+    case Op::Or:
+      return static_cast<T>(a | b);
+    case Op::Xor:
+      return static_cast<T>(a ^ b);
+    case Op::ShiftLeft:
+      return too_far ? T(0) : static_cast<T>(static_cast<uint64_t>(a) << b);
     case Op::ShiftRightArithmetic:
       return static_cast<T>(static_cast<std::make_signed_t<U>>(a) >>
                             (too_far ? width - 1 : static_cast<uint64_t>(b)));
     case Op::ShiftRightLogical:
       return too_far ? T(0) : static_cast<T>(static_cast<std::make_unsigned_t<U>>(a) >> b);
-    default: break;
+    default:
+      break;
   }
   NEURON_ASSERT(false, "no integer function: ", name_of(op));
 }
@@ -290,11 +379,16 @@ bool compare(Direction direction, T a, T b) {
   if (direction == Direction::NE) return a != b;
   if constexpr (!is_complex_v<T>) {
     switch (direction) {
-      case Direction::LT: return a < b;
-      case Direction::LE: return a <= b;
-      case Direction::GT: return a > b;
-      case Direction::GE: return a >= b;
-      default: break;
+      case Direction::LT:
+        return a < b;
+      case Direction::LE:
+        return a <= b;
+      case Direction::GT:
+        return a > b;
+      case Direction::GE:
+        return a >= b;
+      default:
+        break;
     }
   }
   NEURON_ASSERT(false, "complex numbers have no order");
@@ -347,8 +441,9 @@ Array evaluate_elementwise(const Node& node, Operands operands) {
       if (operands.size() == 3) {
         store_at<T>(result, i, fused(a, load_at<T>(*operands[1], i), load_at<T>(*operands[2], i)));
       } else if (node.op == Op::Compare) {
-        store_at<bool>(result, i, compare(static_cast<Direction>(node.ints[0]), a,
-                                          load_at<T>(*operands[1], i)));
+        store_at<bool>(
+            result, i,
+            compare(static_cast<Direction>(node.ints[0]), a, load_at<T>(*operands[1], i)));
       } else if (node.op == Op::Complex) {
         if constexpr (std::is_floating_point_v<T>) {
           store_at(result, i, std::complex<T>(a, load_at<T>(*operands[1], i)));
@@ -359,8 +454,8 @@ Array evaluate_elementwise(const Node& node, Operands operands) {
         if constexpr (std::is_floating_point_v<T>) {
           store_at<bool>(result, i, node.op == Op::IsNan ? std::isnan(a) : std::isfinite(a));
         }
-      } else if (is_complex(in) && (node.op == Op::Real || node.op == Op::Imag ||
-                                    node.op == Op::Abs)) {
+      } else if (is_complex(in) &&
+                 (node.op == Op::Real || node.op == Op::Imag || node.op == Op::Abs)) {
         if constexpr (is_complex_v<T>) {
           using Part = typename T::value_type;
           store_at<Part>(result, i,

@@ -160,10 +160,14 @@ T identity_of(ReduceKind kind) {
 template <typename T>
 T combine(ReduceKind kind, T a, T b) {
   switch (kind) {
-    case ReduceKind::Sum: return plus(a, b);
-    case ReduceKind::Product: return times(a, b);
-    case ReduceKind::Max: return larger(a, b);
-    case ReduceKind::Min: return smaller(a, b);
+    case ReduceKind::Sum:
+      return plus(a, b);
+    case ReduceKind::Product:
+      return times(a, b);
+    case ReduceKind::Max:
+      return larger(a, b);
+    case ReduceKind::Min:
+      return smaller(a, b);
     case ReduceKind::And:
       if constexpr (std::is_integral_v<T>) return static_cast<T>(a & b);
       break;

@@ -10,9 +10,8 @@ namespace {
 /// Stores a sum of products of type A, rounded to the array's dtype.
 template <typename A>
 void store_total(Array& result, int64_t i, A total) {
-  with_compute_type(result.type.dtype, [&](auto tag) {
-    store_at(result, i, convert_number<decltype(tag)>(total));
-  });
+  with_compute_type(result.type.dtype,
+                    [&](auto tag) { store_at(result, i, convert_number<decltype(tag)>(total)); });
 }
 
 Array dot_general(const Node& node, const Array& lhs, const Array& rhs) {

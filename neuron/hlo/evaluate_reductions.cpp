@@ -83,10 +83,14 @@ Array arg_reduce(const Node& node, const Array& x) {
 
 ReduceKind reduction_of(ScanKind kind) {
   switch (kind) {
-    case ScanKind::Sum: return ReduceKind::Sum;
-    case ScanKind::Product: return ReduceKind::Product;
-    case ScanKind::Max: return ReduceKind::Max;
-    case ScanKind::Min: return ReduceKind::Min;
+    case ScanKind::Sum:
+      return ReduceKind::Sum;
+    case ScanKind::Product:
+      return ReduceKind::Product;
+    case ScanKind::Max:
+      return ReduceKind::Max;
+    case ScanKind::Min:
+      return ReduceKind::Min;
   }
   return ReduceKind::Sum;
 }
@@ -147,10 +151,14 @@ Array reduce_window(const Node& node, const Array& x) {
 
 Array evaluate_reduction(const Node& node, Operands operands) {
   switch (node.op) {
-    case Op::Reduce: return reduce(node, *operands[0]);
-    case Op::ArgReduce: return arg_reduce(node, *operands[0]);
-    case Op::Scan: return scan(node, *operands[0]);
-    default: return reduce_window(node, *operands[0]);
+    case Op::Reduce:
+      return reduce(node, *operands[0]);
+    case Op::ArgReduce:
+      return arg_reduce(node, *operands[0]);
+    case Op::Scan:
+      return scan(node, *operands[0]);
+    default:
+      return reduce_window(node, *operands[0]);
   }
 }
 

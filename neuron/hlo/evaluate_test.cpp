@@ -74,11 +74,9 @@ TEST(Evaluate, ShiftsBeyondTheWidthEmptyTheWord) {
 // 256 + 1 is not a bf16 number: every op must round, whatever the op before kept.
 TEST(Evaluate, Bf16ChainsRoundAfterEveryOp) {
   const Array a = array(DType::bf16, {{1}}, {256});
-  EXPECT_EQ(run({a},
-                [](Builder& h, Values& v) {
-                  return h.sub(h.add(v[0], h.like(v[0], 1)), v[0]);
-                }),
-            Numbers{0});
+  EXPECT_EQ(
+      run({a}, [](Builder& h, Values& v) { return h.sub(h.add(v[0], h.like(v[0], 1)), v[0]); }),
+      Numbers{0});
 }
 
 TEST(Evaluate, SumsBf16InF32) {
@@ -112,11 +110,10 @@ TEST(Evaluate, GatherAndScatterAreInverse) {
   const Array x = array(DType::f32, {{2, 3, 4}}, n);
   const Array i = array(DType::i64, {{2}}, {2, 0});
   // x[:, [2, 0], :]
-  EXPECT_EQ(run({x, i},
-                [](Builder& h, Values& v) {
-                  return h.gather(v[0], std::span(v).subspan(1), {{1}}, 1);
-                }),
-            (Numbers{8, 9, 10, 11, 0, 1, 2, 3, 20, 21, 22, 23, 12, 13, 14, 15}));
+  EXPECT_EQ(
+      run({x, i},
+          [](Builder& h, Values& v) { return h.gather(v[0], std::span(v).subspan(1), {{1}}, 1); }),
+      (Numbers{8, 9, 10, 11, 0, 1, 2, 3, 20, 21, 22, 23, 12, 13, 14, 15}));
   const Array zeros = array(DType::f32, {{3}}, {0, 0, 0});
   const Array updates = array(DType::f32, {{4}}, {1, 2, 3, 4});
   const Array at = array(DType::i32, {{4}}, {0, 2, 2, 0});
@@ -127,11 +124,10 @@ TEST(Evaluate, GatherAndScatterAreInverse) {
   };
   EXPECT_EQ(scatter(ScatterKind::Add), (Numbers{5, 0, 5}));
   EXPECT_EQ(scatter(ScatterKind::Set), (Numbers{4, 0, 3}));
-  EXPECT_THROW(run({zeros, array(DType::i64, {{1}}, {3})},
-                   [](Builder& h, Values& v) {
-                     return h.gather(v[0], std::span(v).subspan(1), {{0}}, 0);
-                   }),
-               Error);
+  EXPECT_THROW(
+      run({zeros, array(DType::i64, {{1}}, {3})},
+          [](Builder& h, Values& v) { return h.gather(v[0], std::span(v).subspan(1), {{0}}, 0); }),
+      Error);
 }
 
 TEST(Evaluate, ViewsMoveElements) {
@@ -225,9 +221,8 @@ TEST(Evaluate, SpecialFunctions) {
 TEST(Evaluate, NarrowFormatsRoundAndOverflowAsTorchDoes) {
   const Array x = array(DType::f32, {{6}}, {1e9, 449, kNan, 1.0625, -kInf, 0.0009765625});
   auto through = [&](DType dtype) {
-    return run({x}, [&](Builder& h, Values& v) {
-      return h.convert(h.convert(v[0], dtype), DType::f32);
-    });
+    return run(
+        {x}, [&](Builder& h, Values& v) { return h.convert(h.convert(v[0], dtype), DType::f32); });
   };
   const Numbers e4m3fn = through(DType::f8e4m3fn);
   EXPECT_EQ(e4m3fn[0], 448);
@@ -246,16 +241,24 @@ TEST(Evaluate, NarrowFormatsRoundAndOverflowAsTorchDoes) {
 TEST(FloatFormats, RoundTrip) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto b = static_cast<uint16_t>(bits);
-    if (!std::isnan(f16_to_float(b))) { EXPECT_EQ(float_to_f16(f16_to_float(b)), b); }
-    if (!std::isnan(bf16_to_float(b))) { EXPECT_EQ(float_to_bf16(bf16_to_float(b)), b); }
+    if (!std::isnan(f16_to_float(b))) {
+      EXPECT_EQ(float_to_f16(f16_to_float(b)), b);
+    }
+    if (!std::isnan(bf16_to_float(b))) {
+      EXPECT_EQ(float_to_bf16(bf16_to_float(b)), b);
+    }
   }
   for (uint32_t bits = 0; bits < 0x100; ++bits) {
     const auto b = static_cast<uint8_t>(bits);
     if (!std::isnan(f8e4m3fn_to_float(b))) {
       EXPECT_EQ(float_to_f8e4m3fn(f8e4m3fn_to_float(b)), b);
     }
-    if (!std::isnan(f8e4m3_to_float(b))) { EXPECT_EQ(float_to_f8e4m3(f8e4m3_to_float(b)), b); }
-    if (!std::isnan(f8e5m2_to_float(b))) { EXPECT_EQ(float_to_f8e5m2(f8e5m2_to_float(b)), b); }
+    if (!std::isnan(f8e4m3_to_float(b))) {
+      EXPECT_EQ(float_to_f8e4m3(f8e4m3_to_float(b)), b);
+    }
+    if (!std::isnan(f8e5m2_to_float(b))) {
+      EXPECT_EQ(float_to_f8e5m2(f8e5m2_to_float(b)), b);
+    }
   }
 }
 

@@ -86,8 +86,8 @@ class GatherMap {
       if (k < dims.size()) {
         const int64_t i = load_integer(*indices_[k], at);
         if (i < 0 || i >= x_.type.dims[d]) {
-          NEURON_CHECK(fill_, kIndex, name_of(node_.op), ": index ", i,
-                       " is out of range for dim ", d, " of ", to_string(x_.type));
+          NEURON_CHECK(fill_, kIndex, name_of(node_.op), ": index ", i, " is out of range for dim ",
+                       d, " of ", to_string(x_.type));
           return -1;
         }
         offset += i * strides_[d];
@@ -130,11 +130,21 @@ Array scatter(const Node& node, Operands operands) {
       const T update = load_at<T>(updates, linear);
       const T old = load_at<T>(result, to);
       switch (kind) {
-        case ScatterKind::Set: copy_element(updates, linear, result, to); break;
-        case ScatterKind::Add: store_at<T>(result, to, plus(old, update)); break;
-        case ScatterKind::Multiply: store_at<T>(result, to, times(old, update)); break;
-        case ScatterKind::Min: store_at<T>(result, to, smaller(old, update)); break;
-        case ScatterKind::Max: store_at<T>(result, to, larger(old, update)); break;
+        case ScatterKind::Set:
+          copy_element(updates, linear, result, to);
+          break;
+        case ScatterKind::Add:
+          store_at<T>(result, to, plus(old, update));
+          break;
+        case ScatterKind::Multiply:
+          store_at<T>(result, to, times(old, update));
+          break;
+        case ScatterKind::Min:
+          store_at<T>(result, to, smaller(old, update));
+          break;
+        case ScatterKind::Max:
+          store_at<T>(result, to, larger(old, update));
+          break;
       }
     });
   });
@@ -162,9 +172,12 @@ Array evaluate_view(const Node& node, Operands operands) {
 
 Array evaluate_indexed(const Node& node, Operands operands) {
   switch (node.op) {
-    case Op::Gather: return gather(node, operands);
-    case Op::Scatter: return scatter(node, operands);
-    default: break;
+    case Op::Gather:
+      return gather(node, operands);
+    case Op::Scatter:
+      return scatter(node, operands);
+    default:
+      break;
   }
   Array result = *operands[0];
   const Array& update = *operands[1];

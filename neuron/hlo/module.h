@@ -52,9 +52,9 @@ struct Type {
 };
 /// "f32[2, 3]".
 std::string to_string(const Type& type);
-using neuron::to_string;
 using neuron::name_of;
 using neuron::stablehlo_name;
+using neuron::to_string;
 
 /// One operation and its (first) result. Nodes are in topological order: operands precede users.
 struct Node {
@@ -71,7 +71,8 @@ struct Node {
   std::vector<Type> results = {};
 };
 
-/// A tensor argument: a flat buffer that starts at the view's first element, read with these strides.
+/// A tensor argument: a flat buffer that starts at the view's first element, read with these
+/// strides.
 struct Parameter {
   Type type;
   Dims strides;  // In elements, >= 0; 0 for expanded dims.
@@ -140,7 +141,8 @@ void verify(const Module& module);
 /// alias a parameter return the whole updated buffer and carry tf.aliasing_output.
 std::string to_stablehlo(const Module& module, std::string_view name = "program");
 
-/// Reads text that to_stablehlo printed (for tests and tools). Throws Error(kInvalid) with the line.
+/// Reads text that to_stablehlo printed (for tests and tools). Throws Error(kInvalid) with the
+/// line.
 Module parse_stablehlo(std::string_view text);
 
 }  // namespace neuron::hlo

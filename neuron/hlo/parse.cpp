@@ -54,9 +54,9 @@ class Cursor {
   std::string_view word() {
     skip_space();
     const size_t start = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
-                                  std::string_view("_.$%@#").find(text_[at_]) !=
-                                      std::string_view::npos)) {
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
+            std::string_view("_.$%@#").find(text_[at_]) != std::string_view::npos)) {
       ++at_;
     }
     if (at_ == start) fail("expected a name before '", text_.substr(at_, 20), "'");
@@ -356,11 +356,21 @@ void Parser::fill_attributes(Node& node, const Attributes& attributes, std::stri
     node.ints.append(values.begin(), values.end());
   };
   switch (node.op) {
-    case Op::Iota: append("iota_dimension"); return;
-    case Op::BroadcastInDim: append("broadcast_dimensions"); return;
-    case Op::Transpose: append("permutation"); return;
-    case Op::Concatenate: append("dimension"); return;
-    case Op::Reverse: append("dimensions"); return;
+    case Op::Iota:
+      append("iota_dimension");
+      return;
+    case Op::BroadcastInDim:
+      append("broadcast_dimensions");
+      return;
+    case Op::Transpose:
+      append("permutation");
+      return;
+    case Op::Concatenate:
+      append("dimension");
+      return;
+    case Op::Reverse:
+      append("dimensions");
+      return;
     case Op::Slice:
       for (const char* part : {"start_indices", "limit_indices", "strides"}) append(part);
       return;
@@ -528,9 +538,8 @@ Module Parser::parse() {
     do {
       const ValueId id = operand(in_.word());
       const auto alias = aliases_.find(index++);
-      module_.mutable_results().push_back(
-          {id, contiguous_strides(module_.node(id).type.dims),
-           alias == aliases_.end() ? -1 : alias->second, false});
+      module_.mutable_results().push_back({id, contiguous_strides(module_.node(id).type.dims),
+                                           alias == aliases_.end() ? -1 : alias->second, false});
     } while (in_.accept(","));
   }
   try {

@@ -260,14 +260,13 @@ Ref Printer::print_plain(const Node& node, std::span<const Ref> operands) {
 
 Ref Printer::print_reduce(const Node& node, const Ref& x) {
   const auto kind = static_cast<ReduceKind>(node.ints[0]);
-  const Ref wide =
-      accumulates_in_f32(kind, x.type.dtype) ? main_.convert(x, DType::f32) : x;
+  const Ref wide = accumulates_in_f32(kind, x.type.dtype) ? main_.convert(x, DType::f32) : x;
   const DType dtype = wide.type.dtype;
   const Ref identity = identity_constant(main_, kind, dtype);
   const std::string region = reducer_text(main_, kind, dtype);
-  const Ref total = main_.generic("reduce", {wide, identity}, {dtype, node.type.dims},
-                                  "dimensions = " + array_text(DimsRef(node.ints).subspan(1)),
-                                  region);
+  const Ref total =
+      main_.generic("reduce", {wide, identity}, {dtype, node.type.dims},
+                    "dimensions = " + array_text(DimsRef(node.ints).subspan(1)), region);
   return round(total, node.type.dtype);
 }
 
@@ -276,17 +275,16 @@ Ref Printer::print_reduce_window(const Node& node, const Ref& x) {
   const size_t rank = x.type.dims.size();
   const DimsRef ints = DimsRef(node.ints).subspan(2);
   auto part = [&](size_t k) { return ints.subspan(k * rank, rank); };
-  const Ref wide =
-      accumulates_in_f32(kind, x.type.dtype) ? main_.convert(x, DType::f32) : x;
+  const Ref wide = accumulates_in_f32(kind, x.type.dtype) ? main_.convert(x, DType::f32) : x;
   const DType dtype = wide.type.dtype;
   const Ref identity = identity_constant(main_, kind, dtype);
   const std::string region = reducer_text(main_, kind, dtype);
-  const Ref total = main_.generic(
-      "reduce_window", {wide, identity}, {dtype, node.type.dims},
-      "padding = " + padding_text(part(3), part(4)) + ", window_dilations = " +
-          array_text(part(2)) + ", window_dimensions = " + array_text(part(0)) +
-          ", window_strides = " + array_text(part(1)),
-      region);
+  const Ref total = main_.generic("reduce_window", {wide, identity}, {dtype, node.type.dims},
+                                  "padding = " + padding_text(part(3), part(4)) +
+                                      ", window_dilations = " + array_text(part(2)) +
+                                      ", window_dimensions = " + array_text(part(0)) +
+                                      ", window_strides = " + array_text(part(1)),
+                                  region);
   return round(total, node.type.dtype);
 }
 
@@ -316,19 +314,18 @@ Ref Printer::print_convolution(const Node& node, std::span<const Ref> operands) 
           "]->[b, f" + spatial + "]>, feature_group_count = " + std::to_string(dims.groups) +
           " : i64, lhs_dilation = " + array_text(dims.lhs_dilation) +
           ", padding = " + padding_text(dims.pad_low, dims.pad_high) +
-          ", rhs_dilation = " + array_text(dims.rhs_dilation) +
-          ", window_reversal = " + bools_text(n, dims.reverse_kernel) +
-          ", window_strides = " + array_text(dims.stride));
+          ", rhs_dilation = " + array_text(dims.rhs_dilation) + ", window_reversal = " +
+          bools_text(n, dims.reverse_kernel) + ", window_strides = " + array_text(dims.stride));
   return round(product, node.type.dtype);
 }
 
 Refs Printer::print_library_call(const Node& node, std::span<const Ref> operands) {
   const std::vector<Type> types = node.results.empty() ? std::vector{node.type} : node.results;
-  return main_.generic_multi("custom_call", operands, types,
-                             "api_version = 2 : i32, backend_config = \"ints=" +
-                                 list_text(node.ints) + ";arguments=" + hex_text(node.bytes) +
-                                 "\", call_target_name = \"" + node.name +
-                                 "\", has_side_effect = false");
+  return main_.generic_multi(
+      "custom_call", operands, types,
+      "api_version = 2 : i32, backend_config = \"ints=" + list_text(node.ints) +
+          ";arguments=" + hex_text(node.bytes) + "\", call_target_name = \"" + node.name +
+          "\", has_side_effect = false");
 }
 
 // A contiguous result is returned in its shape, any other as the flat buffer that is written.
@@ -346,9 +343,9 @@ Ref Printer::print_result(const Result& result) {
     if (contiguous && type == value.type) return value;
     buffer = {"%arg" + std::to_string(result.alias), type};
     returned = type.dims;
-    NEURON_CHECK(extent <= count_elements(type.dims), kUnsupported,
-                 "StableHLO text: a result of ", extent, " elements overwrites parameter ",
-                 result.alias, ", which has ", count_elements(type.dims));
+    NEURON_CHECK(extent <= count_elements(type.dims), kUnsupported, "StableHLO text: a result of ",
+                 extent, " elements overwrites parameter ", result.alias, ", which has ",
+                 count_elements(type.dims));
     if (contiguous && extent == count_elements(type.dims)) return main_.reshape(value, type.dims);
   } else {
     if (contiguous) return value;

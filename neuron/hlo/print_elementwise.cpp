@@ -71,8 +71,8 @@ Ref erfc_tail(Emitter& out, const Ref& x) {
   const size_t terms = x.type.dtype == DType::f64 ? c.size() : 12;
   const Ref center = out.like(x, static_cast<double>(kCenter));
   // 1 - 2 kCenter / (x + kCenter), so that an infinite x gives 1.
-  const Ref t = out.sub(out.like(x, 1), out.div(out.like(x, 2 * static_cast<double>(kCenter)),
-                                                out.add(x, center)));
+  const Ref t = out.sub(out.like(x, 1),
+                        out.div(out.like(x, 2 * static_cast<double>(kCenter)), out.add(x, center)));
   const Ref twice = out.add(t, t);
   // Clenshaw's recurrence.
   Ref b1 = out.like(x, c[terms - 1]), b2 = out.like(x, 0);
@@ -82,8 +82,8 @@ Ref erfc_tail(Emitter& out, const Ref& x) {
     b1 = b;
   }
   const Ref f = out.add(out.sub(out.mul(t, b1), b2), out.like(x, c[0]));
-  const Ref weight = out.div(out.exp(out.neg(out.mul(x, x))),
-                             out.add(out.like(x, 1), out.add(x, x)));
+  const Ref weight =
+      out.div(out.exp(out.neg(out.mul(x, x))), out.add(out.like(x, 1), out.add(x, x)));
   return out.mul(weight, f);
 }
 
@@ -120,18 +120,18 @@ Ref erf_inv(Emitter& out, const Ref& x) {
   const Ref complement = out.sub(one, magnitude);
   const Ref log_term = out.same("log_plus_one", {out.neg(out.mul(magnitude, magnitude))});
   constexpr double a = 0.147;
-  const Ref half = out.add(out.like(x, 2 / (std::numbers::pi * a)),
-                           out.mul(log_term, out.like(x, 0.5)));
+  const Ref half =
+      out.add(out.like(x, 2 / (std::numbers::pi * a)), out.mul(log_term, out.like(x, 0.5)));
   const Ref root = out.sqrt(out.sub(out.mul(half, half), out.mul(log_term, out.like(x, 1 / a))));
   // half is positive but for |x| within an ulp of 1; root - half cancels for small x, where
   // (root^2 - half^2) / (root + half) does not.
   Ref y = out.sqrt(out.div(out.mul(log_term, out.like(x, -1 / a)), out.add(root, half)));
   const Ref inner = less(out, magnitude, 0.5);
   for (int i = 0; i < (x.type.dtype == DType::f64 ? 3 : 2); ++i) {
-    const Ref error = out.select(inner, out.sub(erf(out, y), magnitude),
-                                 out.sub(complement, erfc(out, y)));
-    const Ref slope = out.mul(out.like(x, 2 * std::numbers::inv_sqrtpi),
-                              out.exp(out.neg(out.mul(y, y))));
+    const Ref error =
+        out.select(inner, out.sub(erf(out, y), magnitude), out.sub(complement, erfc(out, y)));
+    const Ref slope =
+        out.mul(out.like(x, 2 * std::numbers::inv_sqrtpi), out.exp(out.neg(out.mul(y, y))));
     const Ref step = out.div(error, slope);
     y = out.sub(y, out.div(step, out.add(one, out.mul(y, step))));
   }
@@ -160,10 +160,10 @@ Ref lgamma_right(Emitter& out, const Ref& x) {
   const Ref shift = out.select(is_small, out.log(product), out.like(x, 0));
   const Ref y = out.select(is_small, out.add(x, out.like(x, 8)), x);
   const Ref inverse = out.div(out.like(x, 1), y);
-  const Ref series = out.mul(
-      inverse, polynomial(out, out.mul(inverse, inverse),
-                          {1.0 / 12, -1.0 / 360, 1.0 / 1260, -1.0 / 1680, 1.0 / 1188,
-                           -691.0 / 360360, 1.0 / 156, -3617.0 / 122400}));
+  const Ref series =
+      out.mul(inverse, polynomial(out, out.mul(inverse, inverse),
+                                  {1.0 / 12, -1.0 / 360, 1.0 / 1260, -1.0 / 1680, 1.0 / 1188,
+                                   -691.0 / 360360, 1.0 / 156, -3617.0 / 122400}));
   const Ref main = out.mul(out.sub(y, out.like(x, 0.5)), out.sub(out.log(y), out.like(x, 1)));
   constexpr double kHalfLogTwoPiMinusHalf = 0.91893853320467274178 - 0.5;
   return out.sub(out.add(out.add(main, out.like(x, kHalfLogTwoPiMinusHalf)), series), shift);
@@ -193,12 +193,12 @@ Ref digamma(Emitter& out, const Ref& x) {
   const Ref z = out.add(y, out.like(x, 8));
   const Ref inverse = out.div(out.like(x, 1), z);
   const Ref square = out.mul(inverse, inverse);
-  const Ref series = out.mul(
-      square, polynomial(out, square,
-                         {1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240, 1.0 / 132, -691.0 / 32760,
-                          1.0 / 12, -3617.0 / 8160}));
-  const Ref right = out.sub(
-      out.sub(out.sub(out.log(z), out.mul(inverse, out.like(x, 0.5))), series), shift);
+  const Ref series =
+      out.mul(square, polynomial(out, square,
+                                 {1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240, 1.0 / 132,
+                                  -691.0 / 32760, 1.0 / 12, -3617.0 / 8160}));
+  const Ref right =
+      out.sub(out.sub(out.sub(out.log(z), out.mul(inverse, out.like(x, 0.5))), series), shift);
   const Fraction f = fraction(out, x);
   const Ref tangent = out.same("tan", {out.mul(f.value, out.like(x, std::numbers::pi))});
   Ref left = out.sub(right, out.div(out.like(x, std::numbers::pi), tangent));
@@ -232,9 +232,9 @@ Ref asinh(Emitter& out, const Ref& x) {
   const Ref magnitude = out.abs(x);
   const Ref one = out.like(x, 1);
   const Ref square = out.mul(x, x);
-  const Ref inner = out.same(
-      "log_plus_one",
-      {out.add(magnitude, out.div(square, out.add(one, out.sqrt(out.add(one, square)))))});
+  const Ref inner =
+      out.same("log_plus_one",
+               {out.add(magnitude, out.div(square, out.add(one, out.sqrt(out.add(one, square)))))});
   const Ref outer = out.add(out.log(magnitude), out.like(x, std::numbers::ln2));
   const Ref bound = out.like(x, square_bound(x.type.dtype));
   Ref value = out.select(out.compare(Direction::GT, magnitude, bound), outer, inner);
@@ -244,16 +244,16 @@ Ref asinh(Emitter& out, const Ref& x) {
 
 Ref acosh(Emitter& out, const Ref& x) {
   const Ref t = out.sub(x, out.like(x, 1));
-  const Ref inner = out.same(
-      "log_plus_one", {out.add(t, out.sqrt(out.mul(t, out.add(t, out.like(x, 2)))))});
+  const Ref inner =
+      out.same("log_plus_one", {out.add(t, out.sqrt(out.mul(t, out.add(t, out.like(x, 2)))))});
   const Ref outer = out.add(out.log(x), out.like(x, std::numbers::ln2));
   const Ref bound = out.like(x, square_bound(x.type.dtype));
   return out.select(out.compare(Direction::GT, x, bound), outer, inner);
 }
 
 Ref atanh(Emitter& out, const Ref& x) {
-  const Ref difference = out.sub(out.same("log_plus_one", {x}),
-                                 out.same("log_plus_one", {out.neg(x)}));
+  const Ref difference =
+      out.sub(out.same("log_plus_one", {x}), out.same("log_plus_one", {out.neg(x)}));
   return out.mul(out.like(x, 0.5), difference);
 }
 
@@ -277,26 +277,35 @@ Ref complex_function(Emitter& out, Op op, const Ref& z) {
     return out.mul(out.complex_constant(z.type, 0, -1), out.log(sum));
   };
   switch (op) {
-    case Op::Exp2: return out.exp(out.mul(z, out.like(z, std::numbers::ln2)));
-    case Op::Log2: return out.div(out.log(z), out.like(z, std::numbers::ln2));
-    case Op::Log10: return out.div(out.log(z), out.like(z, std::numbers::ln10));
-    case Op::Asin: return asin(z);
-    case Op::Acos: return out.sub(out.like(z, std::numbers::pi / 2), asin(z));
+    case Op::Exp2:
+      return out.exp(out.mul(z, out.like(z, std::numbers::ln2)));
+    case Op::Log2:
+      return out.div(out.log(z), out.like(z, std::numbers::ln2));
+    case Op::Log10:
+      return out.div(out.log(z), out.like(z, std::numbers::ln10));
+    case Op::Asin:
+      return asin(z);
+    case Op::Acos:
+      return out.sub(out.like(z, std::numbers::pi / 2), asin(z));
     case Op::Atan: {
       const Ref w = times_i(z);
       const Ref difference = out.sub(out.log(out.sub(one, w)), out.log(out.add(one, w)));
       return out.mul(out.complex_constant(z.type, 0, 0.5), difference);
     }
-    case Op::Sinh: return out.mul(half, out.sub(out.exp(z), out.exp(out.neg(z))));
-    case Op::Cosh: return out.mul(half, out.add(out.exp(z), out.exp(out.neg(z))));
-    case Op::Asinh: return out.log(out.add(z, out.sqrt(out.add(out.mul(z, z), one))));
+    case Op::Sinh:
+      return out.mul(half, out.sub(out.exp(z), out.exp(out.neg(z))));
+    case Op::Cosh:
+      return out.mul(half, out.add(out.exp(z), out.exp(out.neg(z))));
+    case Op::Asinh:
+      return out.log(out.add(z, out.sqrt(out.add(out.mul(z, z), one))));
     case Op::Acosh: {
       const Ref root = out.mul(out.sqrt(out.add(z, one)), out.sqrt(out.sub(z, one)));
       return out.log(out.add(z, root));
     }
     case Op::Atanh:
       return out.mul(half, out.sub(out.log(out.add(one, z)), out.log(out.sub(one, z))));
-    default: break;
+    default:
+      break;
   }
   raise(ErrorKind::kUnsupported, "StableHLO text: no expansion of ", name_of(op), " for ",
         name_of(z.type.dtype));
@@ -304,24 +313,42 @@ Ref complex_function(Emitter& out, Op op, const Ref& z) {
 
 Ref real_function(Emitter& out, Op op, const Ref& x) {
   switch (op) {
-    case Op::Exp2: return out.same("power", {out.like(x, 2), x});
-    case Op::Log2: return out.mul(out.log(x), out.like(x, std::numbers::log2e));
-    case Op::Log10: return out.mul(out.log(x), out.like(x, std::numbers::log10e));
-    case Op::Trunc: return trunc(out, x);
-    case Op::Asin: return out.same("atan2", {x, cofactor(out, x)});
-    case Op::Acos: return out.same("atan2", {cofactor(out, x), x});
-    case Op::Atan: return out.same("atan2", {x, out.like(x, 1)});
-    case Op::Sinh: return sinh(out, x);
-    case Op::Cosh: return cosh(out, x);
-    case Op::Asinh: return asinh(out, x);
-    case Op::Acosh: return acosh(out, x);
-    case Op::Atanh: return atanh(out, x);
-    case Op::Erf: return erf(out, x);
-    case Op::Erfc: return erfc(out, x);
-    case Op::ErfInv: return erf_inv(out, x);
-    case Op::Lgamma: return lgamma(out, x);
-    case Op::Digamma: return digamma(out, x);
-    default: break;
+    case Op::Exp2:
+      return out.same("power", {out.like(x, 2), x});
+    case Op::Log2:
+      return out.mul(out.log(x), out.like(x, std::numbers::log2e));
+    case Op::Log10:
+      return out.mul(out.log(x), out.like(x, std::numbers::log10e));
+    case Op::Trunc:
+      return trunc(out, x);
+    case Op::Asin:
+      return out.same("atan2", {x, cofactor(out, x)});
+    case Op::Acos:
+      return out.same("atan2", {cofactor(out, x), x});
+    case Op::Atan:
+      return out.same("atan2", {x, out.like(x, 1)});
+    case Op::Sinh:
+      return sinh(out, x);
+    case Op::Cosh:
+      return cosh(out, x);
+    case Op::Asinh:
+      return asinh(out, x);
+    case Op::Acosh:
+      return acosh(out, x);
+    case Op::Atanh:
+      return atanh(out, x);
+    case Op::Erf:
+      return erf(out, x);
+    case Op::Erfc:
+      return erfc(out, x);
+    case Op::ErfInv:
+      return erf_inv(out, x);
+    case Op::Lgamma:
+      return lgamma(out, x);
+    case Op::Digamma:
+      return digamma(out, x);
+    default:
+      break;
   }
   raise(ErrorKind::kUnsupported, "StableHLO text: no expansion of ", name_of(op));
 }

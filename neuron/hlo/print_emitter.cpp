@@ -219,7 +219,7 @@ Ref Emitter::convert(const Ref& x, DType dtype) {
 
 Ref Emitter::compare(Direction direction, const Ref& a, const Ref& b, bool total_order) {
   const DType dtype = a.type.dtype;
-  const std::string kind = total_order ? "TOTALORDER"
+  const std::string kind = total_order                               ? "TOTALORDER"
                            : is_floating(dtype) || is_complex(dtype) ? "FLOAT"
                            : is_signed_integer(dtype)                ? "SIGNED"
                                                                      : "UNSIGNED";
@@ -257,8 +257,8 @@ Ref Emitter::slice(const Ref& x, DimsRef start, DimsRef limit, DimsRef stride) {
     type.dims.push_back((limit[i] - start[i] + stride[i] - 1) / stride[i]);
   }
   return generic("slice", {x}, type,
-                 "start_indices = " + array_text(start) + ", limit_indices = " +
-                     array_text(limit) + ", strides = " + array_text(stride));
+                 "start_indices = " + array_text(start) + ", limit_indices = " + array_text(limit) +
+                     ", strides = " + array_text(stride));
 }
 
 std::string reducer_text(Emitter& outer, ReduceKind kind, DType dtype) {
@@ -266,12 +266,24 @@ std::string reducer_text(Emitter& outer, ReduceKind kind, DType dtype) {
   const bool pred = dtype == DType::pred;
   std::string op;
   switch (kind) {
-    case ReduceKind::Sum: op = pred ? "or" : "add"; break;
-    case ReduceKind::Product: op = pred ? "and" : "multiply"; break;
-    case ReduceKind::Max: op = pred ? "or" : "maximum"; break;
-    case ReduceKind::Min: op = pred ? "and" : "minimum"; break;
-    case ReduceKind::And: op = "and"; break;
-    case ReduceKind::Or: op = "or"; break;
+    case ReduceKind::Sum:
+      op = pred ? "or" : "add";
+      break;
+    case ReduceKind::Product:
+      op = pred ? "and" : "multiply";
+      break;
+    case ReduceKind::Max:
+      op = pred ? "or" : "maximum";
+      break;
+    case ReduceKind::Min:
+      op = pred ? "and" : "minimum";
+      break;
+    case ReduceKind::And:
+      op = "and";
+      break;
+    case ReduceKind::Or:
+      op = "or";
+      break;
   }
   const Type types[] = {{dtype, {}}, {dtype, {}}};
   return region_text(outer, types, [&](Emitter& inner, const Refs& x) {
@@ -281,9 +293,8 @@ std::string reducer_text(Emitter& outer, ReduceKind kind, DType dtype) {
 
 Ref identity_constant(Emitter& out, ReduceKind kind, DType dtype) {
   std::byte bytes[16] = {};
-  with_compute_type(dtype, [&](auto tag) {
-    store_element(dtype, identity_of<decltype(tag)>(kind), bytes);
-  });
+  with_compute_type(
+      dtype, [&](auto tag) { store_element(dtype, identity_of<decltype(tag)>(kind), bytes); });
   return out.constant({dtype, {}}, std::span(bytes, size_of(dtype)));
 }
 

@@ -11,7 +11,6 @@ namespace neuron::hlo::internal {
 
 namespace {
 
-
 Ref empty(Emitter& out, const Type& type) { return out.zeros(type); }
 
 /// The index tensors side by side as [S..., k] of i64 (or i32 if they all are).
@@ -47,14 +46,13 @@ Ref gather_op(Emitter& out, const Ref& x, const Ref& vectors, DimsRef dims, int6
   const auto kept = static_cast<int64_t>(x.type.dims.size() - dims.size());
   Dims sizes = x.type.dims;
   for (int64_t dim : dims) sizes[static_cast<size_t>(dim)] = 1;
-  return out.generic(
-      "gather", {x, vectors}, type,
-      "dimension_numbers = #stablehlo.gather<offset_dims = " +
-          list_text(window_dims(kept, position, index_rank)) +
-          ", collapsed_slice_dims = " + list_text(sorted(dims)) +
-          ", start_index_map = " + list_text(dims) +
-          ", index_vector_dim = " + std::to_string(index_rank) +
-          ">, indices_are_sorted = false, slice_sizes = " + array_text(sizes));
+  return out.generic("gather", {x, vectors}, type,
+                     "dimension_numbers = #stablehlo.gather<offset_dims = " +
+                         list_text(window_dims(kept, position, index_rank)) +
+                         ", collapsed_slice_dims = " + list_text(sorted(dims)) +
+                         ", start_index_map = " + list_text(dims) +
+                         ", index_vector_dim = " + std::to_string(index_rank) +
+                         ">, indices_are_sorted = false, slice_sizes = " + array_text(sizes));
 }
 
 Ref gather(Emitter& out, const Node& node, std::span<const Ref> operands) {
@@ -85,18 +83,23 @@ Ref gather(Emitter& out, const Node& node, std::span<const Ref> operands) {
   return out.select(inside, value, out.zeros(node.type));
 }
 
-Ref scatter_op(Emitter& out, ScatterKind kind, const Ref& x, const Ref& vectors,
-               const Ref& updates, DimsRef dims, int64_t position) {
+Ref scatter_op(Emitter& out, ScatterKind kind, const Ref& x, const Ref& vectors, const Ref& updates,
+               DimsRef dims, int64_t position) {
   const auto index_rank = static_cast<int64_t>(vectors.type.dims.size()) - 1;
   const auto kept = static_cast<int64_t>(x.type.dims.size() - dims.size());
   const Type types[] = {{x.type.dtype, {}}, {x.type.dtype, {}}};
   const std::string region = region_text(out, types, [&](Emitter& inner, const Refs& v) -> Refs {
     switch (kind) {
-      case ScatterKind::Set: return {v[1]};
-      case ScatterKind::Add: return {inner.add(v[0], v[1])};
-      case ScatterKind::Multiply: return {inner.mul(v[0], v[1])};
-      case ScatterKind::Min: return {inner.same("minimum", {v[0], v[1]})};
-      case ScatterKind::Max: return {inner.same("maximum", {v[0], v[1]})};
+      case ScatterKind::Set:
+        return {v[1]};
+      case ScatterKind::Add:
+        return {inner.add(v[0], v[1])};
+      case ScatterKind::Multiply:
+        return {inner.mul(v[0], v[1])};
+      case ScatterKind::Min:
+        return {inner.same("minimum", {v[0], v[1]})};
+      case ScatterKind::Max:
+        return {inner.same("maximum", {v[0], v[1]})};
     }
     return {};
   });
@@ -104,9 +107,8 @@ Ref scatter_op(Emitter& out, ScatterKind kind, const Ref& x, const Ref& vectors,
       "scatter", {x, vectors, updates}, x.type,
       "indices_are_sorted = false, scatter_dimension_numbers = #stablehlo.scatter<"
       "update_window_dims = " +
-          list_text(window_dims(kept, position, index_rank)) +
-          ", inserted_window_dims = " + list_text(sorted(dims)) +
-          ", scatter_dims_to_operand_dims = " + list_text(dims) +
+          list_text(window_dims(kept, position, index_rank)) + ", inserted_window_dims = " +
+          list_text(sorted(dims)) + ", scatter_dims_to_operand_dims = " + list_text(dims) +
           ", index_vector_dim = " + std::to_string(index_rank) + ">, unique_indices = false",
       region);
 }
@@ -172,9 +174,9 @@ Ref pad(Emitter& out, const Ref& x, const Ref& fill, DimsRef low, DimsRef high) 
   Type type = x.type;
   for (size_t d = 0; d < low.size(); ++d) type.dims[d] += low[d] + high[d];
   return out.generic("pad", {x, fill}, type,
-                     "edge_padding_high = " + array_text(high) + ", edge_padding_low = " +
-                         array_text(low) + ", interior_padding = " +
-                         array_text(Dims(low.size(), 0)));
+                     "edge_padding_high = " + array_text(high) +
+                         ", edge_padding_low = " + array_text(low) +
+                         ", interior_padding = " + array_text(Dims(low.size(), 0)));
 }
 
 Ref as_strided(Emitter& out, const Node& node, const Ref& x) {
@@ -255,8 +257,8 @@ Ref as_strided_scatter(Emitter& out, const Node& node, const Ref& x, const Ref& 
   }
   const int64_t flat = count_elements(x.type.dims);
   const Ref indices = strided_indices(out, dims, strides, node.ints[0], flat);
-  const Ref written = scatter_op(out, ScatterKind::Set, out.reshape(x, {{flat}}), indices, update,
-                                 {{0}}, 0);
+  const Ref written =
+      scatter_op(out, ScatterKind::Set, out.reshape(x, {{flat}}), indices, update, {{0}}, 0);
   return out.reshape(written, x.type.dims);
 }
 
@@ -265,8 +267,7 @@ Ref arg_reduce(Emitter& out, const Node& node, const Ref& x) {
   const bool is_max = node.ints[1] != 0;
   const DType dtype = x.type.dtype;
   const Ref positions = out.iota({DType::i64, x.type.dims}, dim);
-  const Ref identity =
-      identity_constant(out, is_max ? ReduceKind::Max : ReduceKind::Min, dtype);
+  const Ref identity = identity_constant(out, is_max ? ReduceKind::Max : ReduceKind::Min, dtype);
   const Ref zero = out.zeros({DType::i64, {}});
   const Type scalar{dtype, {}}, position{DType::i64, {}};
   const Type arguments[] = {scalar, position, scalar, position};
@@ -295,10 +296,18 @@ Ref scan(Emitter& out, const Node& node, const Ref& x) {
   if (count_elements(x.type.dims) == 0) return x;
   ReduceKind kind = ReduceKind::Sum;
   switch (static_cast<ScanKind>(node.ints[0])) {
-    case ScanKind::Sum: kind = ReduceKind::Sum; break;
-    case ScanKind::Product: kind = ReduceKind::Product; break;
-    case ScanKind::Max: kind = ReduceKind::Max; break;
-    case ScanKind::Min: kind = ReduceKind::Min; break;
+    case ScanKind::Sum:
+      kind = ReduceKind::Sum;
+      break;
+    case ScanKind::Product:
+      kind = ReduceKind::Product;
+      break;
+    case ScanKind::Max:
+      kind = ReduceKind::Max;
+      break;
+    case ScanKind::Min:
+      kind = ReduceKind::Min;
+      break;
   }
   const bool widen = accumulates_in_f32(kind, x.type.dtype);
   const Ref wide = widen ? out.convert(x, DType::f32) : x;
@@ -313,11 +322,9 @@ Ref scan(Emitter& out, const Node& node, const Ref& x) {
   }
   const std::string attributes =
       "padding = dense<[" + padding + "]> : tensor<" + std::to_string(rank) +
-      "x2xi64>, window_dimensions = " + array_text(size) + ", window_strides = " +
-      array_text(ones);
+      "x2xi64>, window_dimensions = " + array_text(size) + ", window_strides = " + array_text(ones);
   const std::string region = reducer_text(out, kind, dtype);
-  const Ref total =
-      out.generic("reduce_window", {wide, identity}, wide.type, attributes, region);
+  const Ref total = out.generic("reduce_window", {wide, identity}, wide.type, attributes, region);
   return out.convert(total, node.type.dtype);
 }
 
@@ -385,16 +392,24 @@ Ref philox_word(Emitter& out, const Node& node, std::span<const Ref> operands) {
 
 Refs expand(Emitter& out, const Node& node, std::span<const Ref> operands) {
   switch (node.op) {
-    case Op::Gather: return {gather(out, node, operands)};
-    case Op::Scatter: return {scatter(out, node, operands)};
-    case Op::AsStrided: return {as_strided(out, node, operands[0])};
+    case Op::Gather:
+      return {gather(out, node, operands)};
+    case Op::Scatter:
+      return {scatter(out, node, operands)};
+    case Op::AsStrided:
+      return {as_strided(out, node, operands[0])};
     case Op::AsStridedScatter:
       return {as_strided_scatter(out, node, operands[0], operands[1])};
-    case Op::ArgReduce: return {arg_reduce(out, node, operands[0])};
-    case Op::Scan: return {scan(out, node, operands[0])};
-    case Op::Sort: return sort(out, node, operands[0]);
-    case Op::PhiloxWord: return {philox_word(out, node, operands)};
-    default: return {expand_elementwise(out, node, operands)};
+    case Op::ArgReduce:
+      return {arg_reduce(out, node, operands[0])};
+    case Op::Scan:
+      return {scan(out, node, operands[0])};
+    case Op::Sort:
+      return sort(out, node, operands[0]);
+    case Op::PhiloxWord:
+      return {philox_word(out, node, operands)};
+    default:
+      return {expand_elementwise(out, node, operands)};
   }
 }
 

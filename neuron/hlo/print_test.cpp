@@ -107,7 +107,8 @@ TEST(Parse, ReadsLibraryCalls) {
 
 TEST(Parse, NamesTheLineOfAnError) {
   try {
-    parse_stablehlo("module @m {\n  func.func public @main() -> (tensor<f32>) {\n    %0 = nope %1\n");
+    parse_stablehlo(
+        "module @m {\n  func.func public @main() -> (tensor<f32>) {\n    %0 = nope %1\n");
     FAIL();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("line 3"), std::string::npos) << e.what();

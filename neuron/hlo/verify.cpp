@@ -50,8 +50,8 @@ class Verifier {
       if (e.kind() == ErrorKind::kInternal) throw;
       fail(id, e.what());
     }
-    const bool widened_product = node.op == Op::DotGeneral && node.type.dtype == DType::f32 &&
-                                 is_floating(value.dtype());
+    const bool widened_product =
+        node.op == Op::DotGeneral && node.type.dtype == DType::f32 && is_floating(value.dtype());
     if (value.dims() != node.type.dims || (value.dtype() != node.type.dtype && !widened_product)) {
       fail(id, "its type should be ", to_string(value.type()));
     }
@@ -235,15 +235,14 @@ Value Verifier::rebuild_structured(ValueId id) {
       return builder_.arg_reduce(choice(id, 1, 2) != 0, operand(node, 0), node.ints[0]);
     case Op::Scan:
       expect_ints(id, 2);
-      return builder_.scan(static_cast<ScanKind>(choice(id, 0, 4)), operand(node, 0),
-                           node.ints[1]);
+      return builder_.scan(static_cast<ScanKind>(choice(id, 0, 4)), operand(node, 0), node.ints[1]);
     case Op::ReduceWindow: {
       const size_t rank = operand(node, 0).dims().size();
       expect_ints(id, 2 + 5 * rank);
       WindowDims window;
       size_t at = 2;
-      for (Dims* part : {&window.size, &window.stride, &window.dilation, &window.pad_low,
-                         &window.pad_high}) {
+      for (Dims* part :
+           {&window.size, &window.stride, &window.dilation, &window.pad_low, &window.pad_high}) {
         *part = Dims(ints(id, at, rank));
         at += rank;
       }
@@ -258,8 +257,8 @@ Value Verifier::rebuild_structured(ValueId id) {
     case Op::Sort: {
       expect_ints(id, 2);
       if (node.results.size() != 2) fail(id, "has ", node.results.size(), " results");
-      const Values values = builder_.sort(operand(node, 0), node.ints[0], (choice(id, 1, 4) & 1) != 0,
-                                          (choice(id, 1, 4) & 2) != 0);
+      const Values values = builder_.sort(operand(node, 0), node.ints[0],
+                                          (choice(id, 1, 4) & 1) != 0, (choice(id, 1, 4) & 2) != 0);
       for (size_t k = 0; k < 2; ++k) {
         if (values[k].type() != node.results[k]) fail(id, "result ", k, " has a wrong type");
       }
@@ -276,8 +275,8 @@ Value Verifier::rebuild_structured(ValueId id) {
       const auto found = tuples_.find(node.operands[0]);
       if (found == tuples_.end()) fail(id, "operand ", node.operands[0], " has one result only");
       expect_ints(id, 1);
-      return found->second[static_cast<size_t>(
-          choice(id, 0, static_cast<int64_t>(found->second.size())))];
+      return found
+          ->second[static_cast<size_t>(choice(id, 0, static_cast<int64_t>(found->second.size())))];
     }
     default:
       fail(id, "unknown op");

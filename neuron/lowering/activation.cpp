@@ -137,8 +137,7 @@ NEURON_LOWERING("aten::hardsigmoid(Tensor self) -> Tensor", hardsigmoid);
 Values hardsigmoid_backward(Builder& b, const OpCall& call) {
   const Operands of = operands(call, {0, 1});
   const Value steep = both(b, b.gt(of.y, b.like(of.y, -3)), b.lt(of.y, b.like(of.y, 3)));
-  return NEURON_ROUNDED(
-      of, b.select(steep, b.mul(of.x, b.like(of.x, 1.0 / 6.0)), b.like(of.x, 0)));
+  return NEURON_ROUNDED(of, b.select(steep, b.mul(of.x, b.like(of.x, 1.0 / 6.0)), b.like(of.x, 0)));
 }
 NEURON_LOWERING("aten::hardsigmoid_backward(Tensor grad_output, Tensor self) -> Tensor",
                 hardsigmoid_backward);
@@ -152,8 +151,7 @@ NEURON_LOWERING("aten::hardswish(Tensor self) -> Tensor", hardswish);
 Values hardswish_backward(Builder& b, const OpCall& call) {
   const Operands of = operands(call, {0, 1});
   const Value slope = b.add(b.div(of.y, b.like(of.y, 3)), b.like(of.y, 0.5));
-  const Value inner =
-      b.select(b.lt(of.y, b.like(of.y, 3)), b.mul(of.x, slope), of.x);
+  const Value inner = b.select(b.lt(of.y, b.like(of.y, 3)), b.mul(of.x, slope), of.x);
   return NEURON_ROUNDED(of, b.select(b.le(of.y, b.like(of.y, -3)), b.like(of.x, 0), inner));
 }
 NEURON_LOWERING("aten::hardswish_backward(Tensor grad_output, Tensor self) -> Tensor",
@@ -273,15 +271,13 @@ Values gelu_backward(Builder& b, const OpCall& call) {
   if (by_tanh(call.text(2))) {
     const Value t = b.tanh(gelu_inner(b, x));
     const Value left = b.mul(half, b.add(one, t));
-    const Value bend = b.mul(
-        b.like(x, kGeluBeta),
-        b.add(one, b.mul(b.like(x, 3 * kGeluKappa), b.mul(x, x))));
+    const Value bend =
+        b.mul(b.like(x, kGeluBeta), b.add(one, b.mul(b.like(x, 3 * kGeluKappa), b.mul(x, x))));
     const Value right = b.mul(b.mul(half, x), b.mul(b.sub(one, b.mul(t, t)), bend));
     return NEURON_ROUNDED(of, b.mul(grad, b.add(left, right)));
   }
   const Value cdf = b.mul(half, b.add(one, b.erf(b.mul(x, b.like(x, std::numbers::sqrt2 / 2)))));
-  const Value density = b.mul(b.exp(b.mul(b.mul(x, x), b.like(x, -0.5))),
-                              b.like(x, kGeluBeta / 2));
+  const Value density = b.mul(b.exp(b.mul(b.mul(x, x), b.like(x, -0.5))), b.like(x, kGeluBeta / 2));
   return NEURON_ROUNDED(of, b.mul(grad, b.add(cdf, b.mul(x, density))));
 }
 NEURON_LOWERING(
@@ -294,8 +290,8 @@ Values log_sigmoid(Builder& b, const OpCall& call) {
   const Value value = b.sub(b.min(of.x, b.like(of.x, 0)), b.log1p(decay));
   // The buffer serves the backward of torch's CPU; some metas leave it empty.
   const ResultType& buffer = call.result(1);
-  const Value kept = buffer.dims == of.x.dims() ? b.convert(decay, of.common)
-                                                : b.zeros(of.common, buffer.dims);
+  const Value kept =
+      buffer.dims == of.x.dims() ? b.convert(decay, of.common) : b.zeros(of.common, buffer.dims);
   return {b.convert(value, of.common), kept};
 }
 NEURON_LOWERING("aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)",
@@ -348,8 +344,8 @@ Values elu_backward(Builder& b, const OpCall& call) {
   const Value slope = call.flag(4)
                           ? b.mul(input_scale, b.add(x, negative))
                           : b.mul(b.mul(input_scale, negative), b.exp(b.mul(x, input_scale)));
-  return NEURON_ROUNDED(
-      of, b.select(b.le(x, b.like(x, 0)), b.mul(grad, slope), b.mul(grad, scale)));
+  return NEURON_ROUNDED(of,
+                        b.select(b.le(x, b.like(x, 0)), b.mul(grad, slope), b.mul(grad, scale)));
 }
 NEURON_LOWERING(
     "aten::elu_backward(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool "
@@ -360,8 +356,8 @@ Values softplus(Builder& b, const OpCall& call) {
   const Operands of = operands(call, {0});
   const Value beta = call.scalar(1, of.x.dtype()), limit = call.scalar(2, of.x.dtype());
   const Value scaled = b.mul(of.x, beta);
-  return NEURON_ROUNDED(
-      of, b.select(b.gt(scaled, limit), of.x, b.div(b.log1p(b.exp(scaled)), beta)));
+  return NEURON_ROUNDED(of,
+                        b.select(b.gt(scaled, limit), of.x, b.div(b.log1p(b.exp(scaled)), beta)));
 }
 NEURON_LOWERING("aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
                 softplus);
@@ -403,9 +399,8 @@ Values glu_backward(Builder& b, const OpCall& call) {
   const auto [value, gate] = split_in_two(b, of.y, dim);
   const Value open = b.logistic(gate);
   const Value shut = b.sub(b.like(open, 1), open);
-  const Value parts[] = {
-      b.convert(b.mul(of.x, open), of.common),
-      b.convert(b.mul(b.mul(b.mul(shut, open), of.x), value), of.common)};
+  const Value parts[] = {b.convert(b.mul(of.x, open), of.common),
+                         b.convert(b.mul(b.mul(b.mul(shut, open), of.x), value), of.common)};
   return {b.concatenate(parts, dim)};
 }
 NEURON_LOWERING("aten::glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor",
@@ -437,9 +432,8 @@ Values glu_backward_jvp(Builder& b, const OpCall& call) {
   // d(s(g) (1 - s(g))) = slope * (1 - 2 s(g)) * dg
   const Value d_slope = b.mul(d_open, b.sub(one, b.mul(b.like(x, 2), open)));
   const Value first = b.add(b.mul(d_grad, open), b.mul(grad, d_open));
-  const Value second = b.add(
-      b.mul(b.add(b.mul(d_grad, value), b.mul(grad, d_value)), slope),
-      b.mul(b.mul(grad, value), d_slope));
+  const Value second = b.add(b.mul(b.add(b.mul(d_grad, value), b.mul(grad, d_value)), slope),
+                             b.mul(b.mul(grad, value), d_slope));
   const Value parts[] = {b.convert(first, common), b.convert(second, common)};
   return {b.concatenate(parts, dim)};
 }

@@ -147,8 +147,12 @@ Value reserve(Builder& b, const OpCall& call) {
 
 Values batch_norm_with_update(Builder& b, const OpCall& call) {
   const BatchNorm n = batch_norm(call, 3, true, 5, 6);
-  return {n.output,         saved(b, call, 1, n.save_mean), saved(b, call, 2, n.save_invstd),
-          reserve(b, call), n.running_mean,                 n.running_var};
+  return {n.output,
+          saved(b, call, 1, n.save_mean),
+          saved(b, call, 2, n.save_invstd),
+          reserve(b, call),
+          n.running_mean,
+          n.running_var};
 }
 NEURON_LOWERING(
     "aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor "
@@ -187,8 +191,7 @@ Values batch_norm_backward(Builder& b, const OpCall& call) {
   const Value dot = c.sum(b, b.mul(grad, gap));
   Values grads(3);
   if (mask[0] != 0) {
-    const Value scale =
-        call.has(2) ? b.mul(invstd, b.convert(call.tensor(2), math)) : invstd;
+    const Value scale = call.has(2) ? b.mul(invstd, b.convert(call.tensor(2), math)) : invstd;
     Value inner = grad;
     if (training) {
       const Value count = b.constant(math, static_cast<double>(c.count));
@@ -243,8 +246,8 @@ NEURON_LOWERING_WRITES(
 
 Values batch_norm_elemt(Builder& b, const OpCall& call) {
   const Channels c = channels_of(b, call.tensor(0));
-  return {affine(b, call, c, b.convert(call.tensor(3), c.math()),
-                 b.convert(call.tensor(4), c.math()))};
+  return {
+      affine(b, call, c, b.convert(call.tensor(3), c.math()), b.convert(call.tensor(4), c.math()))};
 }
 NEURON_LOWERING(
     "aten::batch_norm_elemt(Tensor input, Tensor? weight, Tensor? bias, Tensor mean, Tensor "
@@ -279,8 +282,8 @@ Values gather_stats(const OpCall& call, Value counts) {
 Values batch_norm_gather_stats(Builder& b, const OpCall& call) {
   const Value means = call.tensor(1);
   const DType math = opmath(means.dtype());
-  return gather_stats(
-      call, b.constant(math, static_cast<double>(call.integer(7)), Dims{means.dim(0)}));
+  return gather_stats(call,
+                      b.constant(math, static_cast<double>(call.integer(7)), Dims{means.dim(0)}));
 }
 NEURON_LOWERING_WRITES(
     "aten::batch_norm_gather_stats(Tensor input, Tensor mean, Tensor invstd, Tensor? running_mean, "
@@ -335,8 +338,8 @@ Values batch_norm_backward_elemt(Builder& b, const OpCall& call) {
   const Value slope = b.mul(b.div(b.convert(call.tensor(6), math), total), square(b, invstd));
   const Value scale = call.has(4) ? b.mul(invstd, b.convert(call.tensor(4), math)) : invstd;
   const Value gap = b.sub(c.x, c.along_channels(b, call.tensor(2)));
-  const Value inner = b.sub(b.sub(grad, c.along_channels(b, mean_grad)),
-                            b.mul(gap, c.along_channels(b, slope)));
+  const Value inner =
+      b.sub(b.sub(grad, c.along_channels(b, mean_grad)), b.mul(gap, c.along_channels(b, slope)));
   return {b.mul(inner, c.along_channels(b, scale))};
 }
 NEURON_LOWERING(

@@ -1,10 +1,10 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "neuron/base/error.h"
 #include "neuron/hlo/evaluate.h"
@@ -129,8 +129,8 @@ class TestCall {
     const LoweredCall made = lowered();
     std::vector<hlo::Array> parameters;
     for (const InputSource& source : made.parameters) {
-      parameters.push_back(data_[static_cast<size_t>(source.argument)]
-                                [static_cast<size_t>(source.member)]);
+      parameters.push_back(
+          data_[static_cast<size_t>(source.argument)][static_cast<size_t>(source.member)]);
     }
     std::vector<std::complex<double>> scalars;
     for (const InputSource& source : made.scalars) {

@@ -22,10 +22,10 @@ Values compare(Builder& b, const OpCall& call) {
   return {compare_values(b, direction, x, y)};
 }
 
-#define NEURON_COMPARISON(name, direction)                                          \
-  NEURON_LOWERING("aten::" name ".Tensor(Tensor self, Tensor other) -> Tensor",     \
-                  compare<Direction::direction>);                                   \
-  NEURON_LOWERING("aten::" name ".Scalar(Tensor self, Scalar other) -> Tensor",     \
+#define NEURON_COMPARISON(name, direction)                                      \
+  NEURON_LOWERING("aten::" name ".Tensor(Tensor self, Tensor other) -> Tensor", \
+                  compare<Direction::direction>);                               \
+  NEURON_LOWERING("aten::" name ".Scalar(Tensor self, Scalar other) -> Tensor", \
                   compare<Direction::direction>)
 NEURON_COMPARISON("eq", EQ);
 NEURON_COMPARISON("ne", NE);

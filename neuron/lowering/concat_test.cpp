@@ -29,17 +29,16 @@ TEST(RepeatLowering, AddsLeadingDims) {
 }
 
 TEST(RollLowering, FlattensWithoutDims) {
-  const auto call = TestCall("aten::roll")
-                        .tensor(count_up({2, 2}))
-                        .ints({-1}).ints({})
-                        .returns(kF32, {2, 2});
+  const auto call =
+      TestCall("aten::roll").tensor(count_up({2, 2})).ints({-1}).ints({}).returns(kF32, {2, 2});
   EXPECT_EQ(call.result(), (Numbers{1, 2, 3, 0}));
 }
 
 TEST(PadLowering, CropsAndFills) {
   const auto call = TestCall("aten::constant_pad_nd")
                         .tensor(count_up({3}))
-                        .ints({-1, 2}).number(9)
+                        .ints({-1, 2})
+                        .number(9)
                         .returns(kF32, {4});
   EXPECT_EQ(call.result(), (Numbers{1, 2, 9, 9}));
 }
@@ -77,7 +76,8 @@ TEST(PadLowering, ReplicatesFarAndSumsGradients) {
 TEST(ChunkCatLowering, FillsTheLastChunk) {
   const auto call = TestCall("aten::_chunk_cat")
                         .tensors({f32({3}, {1, 2, 3}), f32({2}, {4, 5})})
-                        .integer(0).integer(2)
+                        .integer(0)
+                        .integer(2)
                         .returns(kF32, {2, 3});
   EXPECT_EQ(call.result(), (Numbers{1, 2, 4, 3, 0, 5}));
 }

@@ -11,9 +11,7 @@ namespace {
 using neff::LibraryArgument;
 
 // One number stands for all spatial dims.
-Dims spatial(const Dims& given, size_t n) {
-  return given.size() == 1 ? Dims(n, given[0]) : given;
-}
+Dims spatial(const Dims& given, size_t n) { return given.size() == 1 ? Dims(n, given[0]) : given; }
 
 // [in, out / groups, ..] -> [out, in / groups, ..], group by group.
 Value swap_channels(Builder& b, Value weight, int64_t groups) {

@@ -27,8 +27,7 @@ Values constant(Builder& b, const OpCall& call) {
 }
 NEURON_LOWERING("aten::zero(Tensor self) -> Tensor", constant<0>);
 NEURON_LOWERING("aten::zeros(SymInt[] size, *, " NEURON_OPTIONS ") -> Tensor", constant<0>);
-NEURON_LOWERING("aten::zeros_like(Tensor self, *, " NEURON_LIKE_OPTIONS ") -> Tensor",
-                constant<0>);
+NEURON_LOWERING("aten::zeros_like(Tensor self, *, " NEURON_LIKE_OPTIONS ") -> Tensor", constant<0>);
 NEURON_LOWERING("aten::new_zeros(Tensor self, SymInt[] size, *, " NEURON_OPTIONS ") -> Tensor",
                 constant<0>);
 NEURON_LOWERING("aten::ones(SymInt[] size, *, " NEURON_OPTIONS ") -> Tensor", constant<1>);
@@ -44,13 +43,12 @@ NEURON_LOWERING("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", fill_w
 NEURON_LOWERING("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", fill_with<1>);
 NEURON_LOWERING("aten::full(SymInt[] size, Scalar fill_value, *, " NEURON_OPTIONS ") -> Tensor",
                 fill_with<1>);
-NEURON_LOWERING(
-    "aten::full_like(Tensor self, Scalar fill_value, *, " NEURON_LIKE_OPTIONS ") -> Tensor",
-    fill_with<1>);
-NEURON_LOWERING(
-    "aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, " NEURON_OPTIONS
-    ") -> Tensor",
-    fill_with<2>);
+NEURON_LOWERING("aten::full_like(Tensor self, Scalar fill_value, *, " NEURON_LIKE_OPTIONS
+                ") -> Tensor",
+                fill_with<1>);
+NEURON_LOWERING("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, " NEURON_OPTIONS
+                ") -> Tensor",
+                fill_with<2>);
 NEURON_LOWERING("aten::scalar_tensor(Scalar s, *, " NEURON_OPTIONS ") -> Tensor", fill_with<0>);
 
 // --- Ranges -----------------------------------------------------------------------------------
@@ -94,9 +92,9 @@ NEURON_LOWERING(
     "aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, " NEURON_OPTIONS
     ") -> Tensor",
     arange_step);
-NEURON_LOWERING(
-    "aten::range.step(Scalar start, Scalar end, Scalar step=1, *, " NEURON_OPTIONS ") -> Tensor",
-    arange_step);
+NEURON_LOWERING("aten::range.step(Scalar start, Scalar end, Scalar step=1, *, " NEURON_OPTIONS
+                ") -> Tensor",
+                arange_step);
 
 // Both halves count from their own end, so that the last point is `end` exactly. Ranges of integers
 // run between integers, with a fractional step.
@@ -112,8 +110,7 @@ Value points(const OpCall& call, DType math) {
   const Dims dims{steps};
   if (steps == 1) return b.broadcast_to(b.reshape(start, {}), dims);
   const Value first = b.reshape(start, {}), last = b.reshape(end, {});
-  const Value step =
-      b.div(b.sub(last, first), b.constant(math, static_cast<double>(steps - 1)));
+  const Value step = b.div(b.sub(last, first), b.constant(math, static_cast<double>(steps - 1)));
   const Value index = b.iota(DType::i64, dims, 0);
   const Value up = b.add(first, b.mul(b.convert(index, math), step));
   const Value left = b.sub(b.constant_int(DType::i64, steps - 1), index);
@@ -131,18 +128,18 @@ Values linspace(Builder& b, const OpCall& call) {
   if (call.integer(2) == 0) return {b.zeros(out, call.result().dims)};
   return {points(call, points_math(out))};
 }
-#define NEURON_SPACE(name, extra, function)                                                     \
-  NEURON_LOWERING("aten::" name "(Scalar start, Scalar end, int steps, " extra                  \
-                  "*, " NEURON_OPTIONS ") -> Tensor",                                           \
-                  function);                                                                    \
-  NEURON_LOWERING("aten::" name ".Tensor_Tensor(Tensor start, Tensor end, int steps, " extra    \
-                  "*, " NEURON_OPTIONS ") -> Tensor",                                           \
-                  function);                                                                    \
-  NEURON_LOWERING("aten::" name ".Tensor_Scalar(Tensor start, Scalar end, int steps, " extra    \
-                  "*, " NEURON_OPTIONS ") -> Tensor",                                           \
-                  function);                                                                    \
-  NEURON_LOWERING("aten::" name ".Scalar_Tensor(Scalar start, Tensor end, int steps, " extra    \
-                  "*, " NEURON_OPTIONS ") -> Tensor",                                           \
+#define NEURON_SPACE(name, extra, function)                                                  \
+  NEURON_LOWERING("aten::" name "(Scalar start, Scalar end, int steps, " extra               \
+                  "*, " NEURON_OPTIONS ") -> Tensor",                                        \
+                  function);                                                                 \
+  NEURON_LOWERING("aten::" name ".Tensor_Tensor(Tensor start, Tensor end, int steps, " extra \
+                  "*, " NEURON_OPTIONS ") -> Tensor",                                        \
+                  function);                                                                 \
+  NEURON_LOWERING("aten::" name ".Tensor_Scalar(Tensor start, Scalar end, int steps, " extra \
+                  "*, " NEURON_OPTIONS ") -> Tensor",                                        \
+                  function);                                                                 \
+  NEURON_LOWERING("aten::" name ".Scalar_Tensor(Scalar start, Tensor end, int steps, " extra \
+                  "*, " NEURON_OPTIONS ") -> Tensor",                                        \
                   function)
 NEURON_SPACE("linspace", "", linspace);
 

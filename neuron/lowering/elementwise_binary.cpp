@@ -70,8 +70,7 @@ Value nonzero(Builder& b, Value x) { return b.ne(x, b.like(x, 0)); }
 // The signs of a remainder and its divisor differ, and there is a remainder.
 Value wrong_side(Builder& b, Value remainder, Value divisor) {
   const Value zero = b.like(remainder, 0);
-  const Value differ =
-      b.binary(Op::Xor, b.lt(divisor, b.like(divisor, 0)), b.lt(remainder, zero));
+  const Value differ = b.binary(Op::Xor, b.lt(divisor, b.like(divisor, 0)), b.lt(remainder, zero));
   return both(b, nonzero(b, remainder), differ);
 }
 
@@ -96,10 +95,9 @@ Value floor_quotient(Builder& b, Value x, Value y) {
   Value quotient = b.div(b.sub(x, remainder), y);
   quotient = b.select(wrong_side(b, remainder, y), b.sub(quotient, b.like(x, 1)), quotient);
   const Value low = b.floor(quotient);
-  const Value rounded = b.select(b.gt(b.sub(quotient, low), b.like(x, 0.5)),
-                                 b.add(low, b.like(x, 1)), low);
-  const Value result =
-      b.select(nonzero(b, quotient), rounded, copy_sign(b, b.like(x, 0), plain));
+  const Value rounded =
+      b.select(b.gt(b.sub(quotient, low), b.like(x, 0.5)), b.add(low, b.like(x, 1)), low);
+  const Value result = b.select(nonzero(b, quotient), rounded, copy_sign(b, b.like(x, 0), plain));
   return b.select(nonzero(b, y), result, plain);
 }
 
@@ -130,10 +128,10 @@ Values div_mode(Builder& b, const OpCall& call) {
   const Value quotient = b.convert(b.div(x, y), common);
   return {is_floating(common) ? b.trunc(quotient) : quotient};
 }
-NEURON_LOWERING(
-    "aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", div_mode);
-NEURON_LOWERING(
-    "aten::div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor", div_mode);
+NEURON_LOWERING("aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor",
+                div_mode);
+NEURON_LOWERING("aten::div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor",
+                div_mode);
 
 // Python's modulus: the result has the divisor's sign.
 Values remainder(Builder& b, const OpCall& call) {
@@ -230,8 +228,8 @@ NEURON_LOWERING("aten::logaddexp(Tensor self, Tensor other) -> Tensor", to_float
 Value log_add_exp2(Builder& b, Value x, Value y) {
   const Value large = b.max(x, y);
   const Value distance = b.neg(b.abs(b.sub(x, y)));
-  const Value sum = b.add(large, b.mul(b.log1p(b.unary(Op::Exp2, distance)),
-                                       b.like(x, 1.0 / std::numbers::ln2)));
+  const Value sum =
+      b.add(large, b.mul(b.log1p(b.unary(Op::Exp2, distance)), b.like(x, 1.0 / std::numbers::ln2)));
   const Value same_infinity = both(b, b.eq(x, y), b.eq(b.abs(x), highest(b, x.dtype())));
   return b.select(same_infinity, x, sum);
 }
@@ -244,7 +242,8 @@ Value x_log_y(Builder& b, Value x, Value y) {
   const Value value = b.select(b.eq(x, b.like(x, 0)), b.like(x, 0), product);
   return b.select(b.is_nan(y), y, value);
 }
-NEURON_LOWERING("aten::xlogy.Tensor(Tensor self, Tensor other) -> Tensor", to_float<x_log_y<Op::Log>>);
+NEURON_LOWERING("aten::xlogy.Tensor(Tensor self, Tensor other) -> Tensor",
+                to_float<x_log_y<Op::Log>>);
 NEURON_LOWERING("aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor",
                 to_float<x_log_y<Op::Log>>);
 NEURON_LOWERING("aten::xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor",
@@ -256,12 +255,12 @@ NEURON_LOWERING("aten::special_xlog1py.self_scalar(Scalar self, Tensor other) ->
 NEURON_LOWERING("aten::special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor",
                 to_float<x_log_y<Op::Log1p>>);
 
-#define NEURON_BITWISE(name, op)                                                              \
-  NEURON_LOWERING("aten::" name ".Tensor(Tensor self, Tensor other) -> Tensor",               \
-                  keep_type<apply<Op::op>>);                                                  \
-  NEURON_LOWERING("aten::" name ".Scalar(Tensor self, Scalar other) -> Tensor",               \
-                  keep_type<apply<Op::op>>);                                                  \
-  NEURON_LOWERING("aten::" name ".Scalar_Tensor(Scalar self, Tensor other) -> Tensor",        \
+#define NEURON_BITWISE(name, op)                                                       \
+  NEURON_LOWERING("aten::" name ".Tensor(Tensor self, Tensor other) -> Tensor",        \
+                  keep_type<apply<Op::op>>);                                           \
+  NEURON_LOWERING("aten::" name ".Scalar(Tensor self, Scalar other) -> Tensor",        \
+                  keep_type<apply<Op::op>>);                                           \
+  NEURON_LOWERING("aten::" name ".Scalar_Tensor(Scalar self, Tensor other) -> Tensor", \
                   keep_type<apply<Op::op>>)
 NEURON_BITWISE("bitwise_and", And);
 NEURON_BITWISE("bitwise_or", Or);
@@ -270,8 +269,8 @@ NEURON_BITWISE("bitwise_xor", Xor);
 
 Value shift_left(Builder& b, Value x, Value y) { return b.binary(Op::ShiftLeft, x, y); }
 Value shift_right(Builder& b, Value x, Value y) {
-  return b.binary(
-      is_unsigned_integer(x.dtype()) ? Op::ShiftRightLogical : Op::ShiftRightArithmetic, x, y);
+  return b.binary(is_unsigned_integer(x.dtype()) ? Op::ShiftRightLogical : Op::ShiftRightArithmetic,
+                  x, y);
 }
 NEURON_LOWERING("aten::bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor",
                 keep_type<shift_left>);
@@ -316,8 +315,8 @@ Value integer_power(Builder& b, Value x, Value y) {
   const Value negative = b.lt(y, zero);
   const Value odd = b.ne(b.bit_and(y, one), zero);
   const Value of_minus_one = b.select(odd, b.like(x, -1), one);
-  const Value inverse = b.select(
-      b.eq(x, one), one, b.select(b.eq(x, b.like(x, -1)), of_minus_one, zero));
+  const Value inverse =
+      b.select(b.eq(x, one), one, b.select(b.eq(x, b.like(x, -1)), of_minus_one, zero));
   return b.select(negative, inverse, b.pow(x, b.select(negative, zero, y)));
 }
 
@@ -408,8 +407,8 @@ NEURON_LOWERING(
 
 Values where(Builder& b, const OpCall& call) {
   const DType common = result_type(call, {1, 2});
-  return {b.select(operand(call, 0, DType::pred), operand(call, 1, common),
-                   operand(call, 2, common))};
+  return {
+      b.select(operand(call, 0, DType::pred), operand(call, 1, common), operand(call, 2, common))};
 }
 NEURON_LOWERING("aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", where);
 

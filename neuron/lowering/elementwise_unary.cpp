@@ -89,9 +89,8 @@ Values round_decimals(Builder& b, const OpCall& call) {
   const int64_t decimals = call.integer(1);
   if (decimals == 0) return {b.convert(b.unary(Op::RoundNearestEven, x), type)};
   const Value power = b.like(x, std::pow(10.0, std::abs(static_cast<double>(decimals))));
-  const Value rounded =
-      decimals > 0 ? b.div(b.unary(Op::RoundNearestEven, b.mul(x, power)), power)
-                   : b.mul(b.unary(Op::RoundNearestEven, b.div(x, power)), power);
+  const Value rounded = decimals > 0 ? b.div(b.unary(Op::RoundNearestEven, b.mul(x, power)), power)
+                                     : b.mul(b.unary(Op::RoundNearestEven, b.div(x, power)), power);
   return {b.convert(rounded, type)};
 }
 NEURON_LOWERING("aten::round.decimals(Tensor self, *, int decimals) -> Tensor", round_decimals);
@@ -146,8 +145,8 @@ NEURON_LOWERING("aten::special_modified_bessel_i1(Tensor self) -> Tensor", to_fl
 
 Value entropy_of(Builder& b, Value x) {
   const Value zero = b.like(x, 0);
-  const Value below = b.select(b.eq(x, zero), zero,
-                               b.like(x, -std::numeric_limits<double>::infinity()));
+  const Value below =
+      b.select(b.eq(x, zero), zero, b.like(x, -std::numeric_limits<double>::infinity()));
   const Value above = b.neg(b.mul(x, b.log(x)));
   const Value value = b.select(b.gt(x, zero), above, below);
   return b.select(b.is_nan(x), x, value);
@@ -165,8 +164,8 @@ Values angle(Builder& b, const OpCall& call) {
   if (is_complex(x.dtype())) return {b.atan2(b.imag(x), b.real(x))};
   const DType common = float_type(call, x.dtype());
   const Value wide = math_operand(call, 0, common);
-  const Value turned = b.select(b.lt(wide, b.like(wide, 0)), b.like(wide, std::numbers::pi),
-                                b.like(wide, 0));
+  const Value turned =
+      b.select(b.lt(wide, b.like(wide, 0)), b.like(wide, std::numbers::pi), b.like(wide, 0));
   return {b.convert(b.select(b.is_nan(wide), wide, turned), common)};
 }
 NEURON_LOWERING("aten::angle(Tensor self) -> Tensor", angle);
@@ -194,7 +193,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 Values is_inf(Builder& b, const OpCall& call) {
   const Value x = call.tensor(0);
   if (is_complex(x.dtype())) {
-    return {either(b, equals(b, b.abs(b.real(x)), kInfinity), equals(b, b.abs(b.imag(x)), kInfinity))};
+    return {
+        either(b, equals(b, b.abs(b.real(x)), kInfinity), equals(b, b.abs(b.imag(x)), kInfinity))};
   }
   if (!is_floating(x.dtype())) return {b.zeros(DType::pred, x.dims())};
   return {equals(b, b.abs(x), kInfinity)};
@@ -277,14 +277,12 @@ Values logit_backward(Builder& b, const OpCall& call) {
   const Value low = call.has(2) ? call.scalar(2, x.dtype()) : b.like(x, 0);
   const Value high = b.sub(one, low);
   const Value inside = both(b, b.ge(x, low), b.le(x, high));
-  const Value outside =
-      b.like(x, call.has(2) ? 0.0 : std::numeric_limits<double>::quiet_NaN());
+  const Value outside = b.like(x, call.has(2) ? 0.0 : std::numeric_limits<double>::quiet_NaN());
   const Value slope = b.div(grad, b.mul(x, b.sub(one, x)));
   return {b.convert(b.select(inside, slope, outside), common)};
 }
-NEURON_LOWERING(
-    "aten::logit_backward(Tensor grad_output, Tensor self, float? eps=None) -> Tensor",
-    logit_backward);
+NEURON_LOWERING("aten::logit_backward(Tensor grad_output, Tensor self, float? eps=None) -> Tensor",
+                logit_backward);
 
 Values polygamma_of(Builder& b, const OpCall& call) {
   const int64_t order = call.integer(0);
@@ -325,13 +323,13 @@ Values frexp(Builder& b, const OpCall& call) {
   const Value scaled = b.select(subnormal, b.mul(wide, b.like(wide, scale)), wide);
   const Value raw = b.bitcast(scaled, bits);
   const auto integer = [&](int64_t value) { return b.constant_int(bits, value); };
-  const Value stored = b.bit_and(
-      b.binary(Op::ShiftRightLogical, raw, integer(mantissa_bits)), integer(exponent_mask));
+  const Value stored = b.bit_and(b.binary(Op::ShiftRightLogical, raw, integer(mantissa_bits)),
+                                 integer(exponent_mask));
   const Value shift = b.select(subnormal, integer(bias + mantissa_bits + 2), integer(bias));
   const Value exponent = b.sub(stored, shift);
   const int64_t keep = ~(exponent_mask << mantissa_bits);
-  const Value mantissa = b.bitcast(
-      b.bit_or(b.bit_and(raw, integer(keep)), integer(bias << mantissa_bits)), math);
+  const Value mantissa =
+      b.bitcast(b.bit_or(b.bit_and(raw, integer(keep)), integer(bias << mantissa_bits)), math);
   const Value plain = either(b, equals(b, wide, 0), b.logical_not(b.is_finite(wide)));
   return {b.convert(b.select(plain, wide, mantissa), x.dtype()),
           b.convert(b.select(plain, integer(0), exponent), DType::i32)};

@@ -68,7 +68,7 @@ Argument single_argument(Builder& b, const OpCall& call, char source, size_t i, 
 }
 
 template <Text single, Text plan>
-Values foreach(Builder& b, const OpCall& call) {
+Values foreach (Builder& b, const OpCall& call) {
   const Lowering* lowering = find_lowering(single.view());
   NEURON_CHECK(lowering != nullptr && lowering->function != nullptr, kUnsupported,
                "there is no lowering of ", single.view());
@@ -95,9 +95,8 @@ Values foreach(Builder& b, const OpCall& call) {
   return results;
 }
 
-#define NEURON_FOREACH(arguments, single, plan)                         \
-  NEURON_LOWERING("aten::_foreach_" arguments " -> Tensor[]", \
-                  (foreach<"aten::" single, plan>))
+#define NEURON_FOREACH(arguments, single, plan) \
+  NEURON_LOWERING("aten::_foreach_" arguments " -> Tensor[]", (foreach<"aten::" single, plan>))
 
 #define NEURON_FOREACH_UNARY(name) NEURON_FOREACH(name "(Tensor[] self)", name, "L0")
 NEURON_FOREACH_UNARY("abs");
@@ -134,10 +133,10 @@ NEURON_FOREACH_UNARY("max");
 #undef NEURON_FOREACH_UNARY
 
 // An overload per kind of operand.
-#define NEURON_FOREACH_ADD(name)                                                             \
-  NEURON_FOREACH(name ".List(Tensor[] self, Tensor[] other, *, Scalar alpha=1)",             \
-                 name ".Tensor", "L0L1W2");                                                  \
-  NEURON_FOREACH(name ".Scalar(Tensor[] self, Scalar scalar)", name ".Scalar", "L0W111");    \
+#define NEURON_FOREACH_ADD(name)                                                                 \
+  NEURON_FOREACH(name ".List(Tensor[] self, Tensor[] other, *, Scalar alpha=1)", name ".Tensor", \
+                 "L0L1W2");                                                                      \
+  NEURON_FOREACH(name ".Scalar(Tensor[] self, Scalar scalar)", name ".Scalar", "L0W111");        \
   NEURON_FOREACH(name ".ScalarList(Tensor[] self, Scalar[] scalars)", name ".Scalar", "L0N111")
 NEURON_FOREACH_ADD("add");
 NEURON_FOREACH_ADD("sub");
@@ -145,9 +144,9 @@ NEURON_FOREACH_ADD("sub");
 NEURON_FOREACH("add.Tensor(Tensor[] self, Tensor other, *, Scalar alpha=1)", "add.Tensor",
                "L0W1W2");
 
-#define NEURON_FOREACH_BINARY(name, with_tensor, with_scalar)                                  \
-  NEURON_FOREACH(name ".List(Tensor[] self, Tensor[] other)", with_tensor, "L0L1");            \
-  NEURON_FOREACH(name ".Scalar(Tensor[] self, Scalar scalar)", with_scalar, "L0W1");           \
+#define NEURON_FOREACH_BINARY(name, with_tensor, with_scalar)                        \
+  NEURON_FOREACH(name ".List(Tensor[] self, Tensor[] other)", with_tensor, "L0L1");  \
+  NEURON_FOREACH(name ".Scalar(Tensor[] self, Scalar scalar)", with_scalar, "L0W1"); \
   NEURON_FOREACH(name ".ScalarList(Tensor[] self, Scalar[] scalars)", with_scalar, "L0N1")
 NEURON_FOREACH_BINARY("mul", "mul.Tensor", "mul.Scalar");
 NEURON_FOREACH_BINARY("div", "div.Tensor", "div.Scalar");
@@ -168,18 +167,21 @@ NEURON_FOREACH("lerp.List(Tensor[] self, Tensor[] tensors1, Tensor[] weights)", 
                "L0L1L2");
 NEURON_FOREACH("lerp.Scalar(Tensor[] self, Tensor[] tensors1, Scalar weight)", "lerp.Scalar",
                "L0L1W2");
-NEURON_FOREACH("lerp.ScalarList(Tensor[] self, Tensor[] tensors1, Scalar[] weight)",
-               "lerp.Scalar", "L0L1N2");
+NEURON_FOREACH("lerp.ScalarList(Tensor[] self, Tensor[] tensors1, Scalar[] weight)", "lerp.Scalar",
+               "L0L1N2");
 
-#define NEURON_FOREACH_COMBINED(name)                                                          \
-  NEURON_FOREACH(name ".Scalar(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, "            \
-                      "Scalar value=1)",                                                       \
-                 name, "L0L1L2W3");                                                            \
-  NEURON_FOREACH(name ".ScalarList(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, "        \
-                      "Scalar[] scalars)",                                                     \
-                 name, "L0L1L2N3");                                                            \
-  NEURON_FOREACH(name ".Tensor(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, "            \
-                      "Tensor scalars)",                                                       \
+#define NEURON_FOREACH_COMBINED(name)                                              \
+  NEURON_FOREACH(name                                                              \
+                 ".Scalar(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, "     \
+                 "Scalar value=1)",                                                \
+                 name, "L0L1L2W3");                                                \
+  NEURON_FOREACH(name                                                              \
+                 ".ScalarList(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, " \
+                 "Scalar[] scalars)",                                              \
+                 name, "L0L1L2N3");                                                \
+  NEURON_FOREACH(name                                                              \
+                 ".Tensor(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, "     \
+                 "Tensor scalars)",                                                \
                  name, "L0L1L2S3")
 NEURON_FOREACH_COMBINED("addcdiv");
 NEURON_FOREACH_COMBINED("addcmul");

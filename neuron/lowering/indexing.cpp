@@ -163,10 +163,9 @@ Values unsafe_masked_index(Builder& b, const OpCall& call) {
   const Value mask = b.convert(call.tensor(1), DType::pred);
   const IndexList list = clamped_indices(b, x, call.tensors(2));
   const Value fill = call.scalar(3, x.dtype());
-  const Value read =
-      list.dims.empty()
-          ? x
-          : b.gather(x, list.indices, list.dims, list.position, hlo::OutOfBounds::Fill);
+  const Value read = list.dims.empty() ? x
+                                       : b.gather(x, list.indices, list.dims, list.position,
+                                                  hlo::OutOfBounds::Fill);
   return {b.select(b.broadcast_to(mask, read.dims()), read, fill)};
 }
 NEURON_LOWERING(
@@ -312,8 +311,8 @@ Values masked_scatter_backward(Builder& b, const OpCall& call) {
   const Value grad = call.tensor(0);
   const Value mask = b.broadcast_to(b.convert(call.tensor(1), DType::pred), grad.dims());
   const Dims sizes = call.ints(2);
-  const Value packed = compact(b, mask, flat(b, grad), b.zeros(grad.dtype()),
-                               count_elements(sizes));
+  const Value packed =
+      compact(b, mask, flat(b, grad), b.zeros(grad.dtype()), count_elements(sizes));
   return {b.reshape(packed, sizes)};
 }
 NEURON_LOWERING(
@@ -328,21 +327,19 @@ Values nonzero_static(Builder& b, const OpCall& call) {
   if (x.count() == 0) return {b.constant_int(DType::i64, fill, sizes)};
   const Value mask = b.convert(x, DType::pred);
   const Value none = b.constant_int(DType::i64, -1);
-  const Value found =
-      compact(b, mask, b.iota(DType::i64, Dims{x.count()}, 0), none, sizes[0]);
+  const Value found = compact(b, mask, b.iota(DType::i64, Dims{x.count()}, 0), none, sizes[0]);
   const Dims strides = contiguous_strides(x.dims());
   Values columns;
   for (size_t i = 0; i < strides.size(); ++i) {
     const Value row = b.div(found, b.constant_int(DType::i64, strides[i]));
     const Value at = b.rem(row, b.constant_int(DType::i64, x.dims()[i]));
-    columns.push_back(b.unsqueeze(
-        b.select(b.eq(found, none), b.constant_int(DType::i64, fill), at), 1));
+    columns.push_back(
+        b.unsqueeze(b.select(b.eq(found, none), b.constant_int(DType::i64, fill), at), 1));
   }
   return {b.concatenate(columns, 1)};
 }
-NEURON_LOWERING(
-    "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor",
-    nonzero_static);
+NEURON_LOWERING("aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor",
+                nonzero_static);
 
 // Index i repeats[i] times; the caller says how many there are in all.
 Values repeat_interleave(Builder& b, const OpCall& call) {

@@ -1,6 +1,6 @@
-#include "neuron/lowering/call_testing.h"
-
 #include <limits>
+
+#include "neuron/lowering/call_testing.h"
 
 namespace neuron::lowering::testing {
 namespace {
@@ -83,12 +83,14 @@ TEST(MaskedScatterLowering, ReadsTheSourceInOrder) {
 TEST(NonzeroStaticLowering, FillsAndCuts) {
   const auto longer = TestCall("aten::nonzero_static")
                           .tensor(f32({2, 2}, {0, 1, 1, 0}))
-                          .integer(3).integer(-1)
+                          .integer(3)
+                          .integer(-1)
                           .returns(DType::i64, {3, 2});
   EXPECT_EQ(longer.result(), (Numbers{0, 1, 1, 0, -1, -1}));
   const auto shorter = TestCall("aten::nonzero_static")
                            .tensor(f32({2, 2}, {0, 1, 1, 0}))
-                           .integer(1).integer(-1)
+                           .integer(1)
+                           .integer(-1)
                            .returns(DType::i64, {1, 2});
   EXPECT_EQ(shorter.result(), (Numbers{0, 1}));
 }
@@ -172,7 +174,9 @@ TEST(EmbeddingLowering, GradientsOfNarrowTablesSumInF32) {
   const auto call = TestCall("aten::embedding_dense_backward")
                         .tensor(array(DType::bf16, {300, 1}, Numbers(300, 1)))
                         .tensor(i64({300}, Numbers(300, 1)))
-                        .integer(2).integer(-1).flag(false)
+                        .integer(2)
+                        .integer(-1)
+                        .flag(false)
                         .returns(DType::bf16, {2, 1});
   EXPECT_EQ(call.result(), (Numbers{0, 300}));
 }
@@ -181,7 +185,9 @@ TEST(EmbeddingLowering, PaddingGetsNoGradientAndFrequencyDivides) {
   const auto call = TestCall("aten::embedding_dense_backward")
                         .tensor(f32({4, 1}, {1, 2, 3, 4}))
                         .tensor(i64({4}, {0, 1, 1, 2}))
-                        .integer(3).integer(0).flag(true)
+                        .integer(3)
+                        .integer(0)
+                        .flag(true)
                         .returns(kF32, {3, 1});
   EXPECT_EQ(call.result(), (Numbers{0, 2.5, 4}));
 }
@@ -191,9 +197,16 @@ TEST(EmbeddingBagLowering, EmptyBagsAreZero) {
                         .tensor(count_up({3, 1}))
                         .tensor(i64({3}, {1, 2, 2}))
                         .tensor(i64({3}, {0, 2, 2}))
-                        .flag(false).integer(1).flag(false).none().flag(false).integer(-1)
-                        .returns(kF32, {3, 1}).returns(DType::i64, {3})
-                        .returns(DType::i64, {3}).returns(DType::i64, {0});
+                        .flag(false)
+                        .integer(1)
+                        .flag(false)
+                        .none()
+                        .flag(false)
+                        .integer(-1)
+                        .returns(kF32, {3, 1})
+                        .returns(DType::i64, {3})
+                        .returns(DType::i64, {3})
+                        .returns(DType::i64, {0});
   EXPECT_EQ(call.result(0), (Numbers{1.5, 0, 2}));
   EXPECT_EQ(call.result(1), (Numbers{0, 0, 2}));
   EXPECT_EQ(call.result(2), (Numbers{2, 0, 1}));
@@ -203,14 +216,16 @@ TEST(ScanLowering, ExtremesMoveOnEqualAndNan) {
   const auto call = TestCall("aten::cummax")
                         .tensor(f32({5}, {2, 2, 1, kNan, 9}))
                         .integer(0)
-                        .returns(kF32, {5}).returns(DType::i64, {5});
+                        .returns(kF32, {5})
+                        .returns(DType::i64, {5});
   EXPECT_EQ(call.result(1), (Numbers{0, 1, 1, 3, 3}));
 }
 
 TEST(ScanLowering, NarrowSumsRunInF32) {
   const auto call = TestCall("aten::cumsum")
                         .tensor(array(DType::bf16, {512}, Numbers(512, 1)))
-                        .integer(0).none()
+                        .integer(0)
+                        .none()
                         .returns(DType::bf16, {512});
   EXPECT_EQ(call.result().back(), 512);
 }

@@ -6,9 +6,8 @@
 // that torch defines; an output that torch leaves undefined is skipped. Numbers are encoded, and so
 // are constants of the program.
 
-#include "neuron/lowering/library_call.h"
-
 #include "neuron/base/error.h"
+#include "neuron/lowering/library_call.h"
 #include "neuron/lowering/registry.h"
 
 namespace neuron::lowering {

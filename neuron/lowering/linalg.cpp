@@ -92,8 +92,8 @@ Values cross(Builder& b, const OpCall& call) {
   const auto part = [&](Value v, int64_t k) { return b.slice_dim(v, dim, k % 3, k % 3 + 1); };
   Values parts;
   for (int64_t k = 0; k < 3; ++k) {
-    parts.push_back(b.sub(b.mul(part(x, k + 1), part(y, k + 2)),
-                          b.mul(part(x, k + 2), part(y, k + 1))));
+    parts.push_back(
+        b.sub(b.mul(part(x, k + 1), part(y, k + 2)), b.mul(part(x, k + 2), part(y, k + 1))));
   }
   return {b.concatenate(parts, dim)};
 }

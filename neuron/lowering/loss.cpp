@@ -171,8 +171,7 @@ Values binary_cross_entropy_with_logits(Builder& b, const OpCall& call) {
   const auto [x, target, common] = pair(call);
   const Value one = b.like(x, 1), zero = b.like(x, 0);
   // -log(sigmoid(x))
-  const Value cost =
-      b.add(b.log1p(b.exp(b.neg(b.abs(x)))), b.max(b.neg(x), zero));
+  const Value cost = b.add(b.log1p(b.exp(b.neg(b.abs(x)))), b.max(b.neg(x), zero));
   const Value others = b.mul(b.sub(one, target), x);
   Value loss;
   if (call.has(3)) {
@@ -192,7 +191,8 @@ NEURON_LOWERING(
 
 // --- Negative log likelihood ------------------------------------------------------------------
 
-// Scores [N, C, d...] (or [C]) against classes [N, d...] (or []), seen as [N, C, rest] and [N, rest].
+// Scores [N, C, d...] (or [C]) against classes [N, d...] (or []), seen as [N, C, rest] and [N,
+// rest].
 struct Classes {
   Value scores;   // Widened.
   Value classes;  // i64, 0 where ignored.
@@ -335,8 +335,8 @@ Values multi_margin_backward(Builder& b, const OpCall& call) {
   const int64_t rows = m.gap.dim(0);
   Value grad = b.convert(call.tensor(0), math);
   grad = reduction == kNone ? b.reshape(grad, Dims{rows, 1}) : b.reshape(grad, {});
-  const double divisor = static_cast<double>(m.classes) *
-                         (reduction == kMean ? static_cast<double>(rows) : 1.0);
+  const double divisor =
+      static_cast<double>(m.classes) * (reduction == kMean ? static_cast<double>(rows) : 1.0);
   Value slope = squared ? b.mul(m.gap, b.like(zero, 2)) : b.ones(math, m.gap.dims());
   slope = b.mul(b.div(b.mul(slope, m.weight), b.like(zero, divisor)), grad);
   const Value active = both(b, b.gt(m.gap, zero), b.logical_not(m.hot));

@@ -38,8 +38,8 @@ Argument make_argument(Builder& builder, Inputs& inputs, const CallArgument& giv
   argument.text = given.text;
   argument.numbers = given.numbers;
   for (size_t k = 0; k < given.tensors.size(); ++k) {
-    argument.tensors.push_back(make_tensor(builder, inputs, given.tensors[k], index,
-                                           static_cast<int32_t>(k)));
+    argument.tensors.push_back(
+        make_tensor(builder, inputs, given.tensors[k], index, static_cast<int32_t>(k)));
     argument.wrapped.push_back(given.tensors[k].wrapped_number ? 1 : 0);
   }
   for (size_t k = 0; k < given.numbers.size(); ++k) {
@@ -130,7 +130,8 @@ Values lower_into(Builder& builder, const Lowering& lowering, const OpCall& call
       NEURON_ASSERT(values[k].defined(), "result ", k, " is missing");
       values[k] = builder.convert(values[k], expected.dtype);
       // Written arguments may be larger than what is computed; never smaller.
-      if (values[k].dims() != expected.dims) values[k] = builder.broadcast_to(values[k], expected.dims);
+      if (values[k].dims() != expected.dims)
+        values[k] = builder.broadcast_to(values[k], expected.dims);
     }
     return values;
   } catch (const Error& error) {
@@ -149,8 +150,7 @@ LoweredCall lower(const Call& call) {
   std::vector<Argument> arguments;
   arguments.reserve(call.arguments.size());
   for (size_t i = 0; i < call.arguments.size(); ++i) {
-    arguments.push_back(
-        make_argument(builder, inputs, call.arguments[i], static_cast<int32_t>(i)));
+    arguments.push_back(make_argument(builder, inputs, call.arguments[i], static_cast<int32_t>(i)));
   }
   for (size_t k = 0; k < call.out_buffers.size(); ++k) {
     const TensorInput& buffer = call.out_buffers[k];

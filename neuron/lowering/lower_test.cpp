@@ -19,7 +19,8 @@ TEST(Registry, FindsByNameWithOverload) {
 
 TEST(Registry, NamesAreUnique) {
   std::set<std::string> names;
-  for (const Lowering& lowering : all_lowerings()) EXPECT_TRUE(names.insert(lowering.name()).second);
+  for (const Lowering& lowering : all_lowerings())
+    EXPECT_TRUE(names.insert(lowering.name()).second);
   EXPECT_GT(names.size(), 400u);
 }
 
@@ -35,8 +36,8 @@ TEST(Lower, KeepsNumbersOutOfTheProgram) {
 
 // The exponent changes the structure, so it belongs to the key: argument 1.
 TEST(Lower, ReportsNumbersReadAtCompileTime) {
-  const auto call = TestCall("aten::pow.Tensor_Scalar")
-                        .tensor(f32({2}, {3, 4})).whole(2).returns(kF32, {2});
+  const auto call =
+      TestCall("aten::pow.Tensor_Scalar").tensor(f32({2}, {3, 4})).whole(2).returns(kF32, {2});
   const LoweredCall lowered = call.lowered();
   EXPECT_EQ(lowered.static_arguments, 1u << 1);
   EXPECT_TRUE(lowered.scalars.empty());
@@ -61,18 +62,29 @@ TEST(Lower, LeavesOutWhatNothingReads) {
 // An argument that keeps its value is not stored again.
 TEST(Lower, DropsWritesThatChangeNothing) {
   const auto call = TestCall("aten::native_batch_norm")
-                        .tensor(f32({2, 1}, {1, 3})).none().none()
-                        .tensor(f32({1}, {0})).tensor(f32({1}, {1}))
-                        .flag(false).number(0.1).number(0)
-                        .returns(kF32, {2, 1}).returns(kF32, {0}).returns(kF32, {0})
-                        .returns(kF32, {1}).overwrites(3)
-                        .returns(kF32, {1}).overwrites(4);
+                        .tensor(f32({2, 1}, {1, 3}))
+                        .none()
+                        .none()
+                        .tensor(f32({1}, {0}))
+                        .tensor(f32({1}, {1}))
+                        .flag(false)
+                        .number(0.1)
+                        .number(0)
+                        .returns(kF32, {2, 1})
+                        .returns(kF32, {0})
+                        .returns(kF32, {0})
+                        .returns(kF32, {1})
+                        .overwrites(3)
+                        .returns(kF32, {1})
+                        .overwrites(4);
   EXPECT_EQ(call.lowered().results, (std::vector<int32_t>{0, 1, 2}));
 }
 
 TEST(Lower, ConvertsToTheExpectedType) {
   const auto call = TestCall("aten::add.Tensor")
-                        .tensor(f32({2}, {1, 2})).tensor(f32({2}, {3, 4})).whole(1)
+                        .tensor(f32({2}, {1, 2}))
+                        .tensor(f32({2}, {3, 4}))
+                        .whole(1)
                         .returns(DType::f64, {2});
   EXPECT_EQ(call.run()[0].type.dtype, DType::f64);
 }
@@ -84,7 +96,8 @@ TEST(Lower, CountsPhiloxCounters) {
 
 TEST(Lower, NamesTheOpInErrors) {
   const auto call = TestCall("aten::mm")
-                        .tensor(array(kF32, {1, 2}, {1, 2})).tensor(array(kF32, {1, 2}, {1, 2}))
+                        .tensor(array(kF32, {1, 2}, {1, 2}))
+                        .tensor(array(kF32, {1, 2}, {1, 2}))
                         .returns(kF32, {1, 2});
   try {
     call.lowered();

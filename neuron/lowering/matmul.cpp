@@ -73,8 +73,7 @@ Value combine(Builder& b, const OpCall& call, Value self, Value product, size_t 
   const Value beta = call.scalar(beta_at, wide);
   const Value alpha = call.scalar(alpha_at, wide);
   self = b.broadcast_to(b.convert(self, wide), product.dims());
-  const Value scaled_self =
-      b.select(b.eq(beta, b.zeros(wide)), b.zeros(wide), b.mul(self, beta));
+  const Value scaled_self = b.select(b.eq(beta, b.zeros(wide)), b.zeros(wide), b.mul(self, beta));
   return b.add(b.mul(product, alpha), scaled_self);
 }
 
@@ -136,9 +135,9 @@ NEURON_LOWERING(
 Values addbmm(Builder& b, const OpCall& call) {
   const Value lhs = call.tensor(1), rhs = call.tensor(2);
   const int64_t contracted = lhs.dim(0) * lhs.dim(2);
-  const Value wide = wide_product(
-      b, b.reshape(b.transpose(lhs, Dims{1, 0, 2}), Dims{lhs.dim(1), contracted}),
-      b.reshape(rhs, Dims{contracted, rhs.dim(2)}), kMatrix);
+  const Value wide =
+      wide_product(b, b.reshape(b.transpose(lhs, Dims{1, 0, 2}), Dims{lhs.dim(1), contracted}),
+                   b.reshape(rhs, Dims{contracted, rhs.dim(2)}), kMatrix);
   return {narrow(b, call, combine(b, call, call.tensor(0), wide, 3, 4))};
 }
 NEURON_LOWERING(

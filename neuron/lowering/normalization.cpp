@@ -167,8 +167,8 @@ Values group_norm_backward(Builder& b, const OpCall& call) {
     const Value scaled =
         call.has(4) ? b.mul(grad, b.reshape(b.convert(call.tensor(4), math), g.parameters()))
                     : grad;
-    grads[0] = b.reshape(normalized_grad(b, scaled, normalized, rstd, Dims{2, 3}),
-                         call.tensor(1).dims());
+    grads[0] =
+        b.reshape(normalized_grad(b, scaled, normalized, rstd, Dims{2, 3}), call.tensor(1).dims());
   }
   if (mask[1] != 0) {
     grads[1] = b.reshape(b.sum(b.mul(grad, normalized), Dims{0, 3}), Dims{g.channels});
@@ -199,9 +199,8 @@ Values weight_norm(Builder& b, const OpCall& call) {
   return {b.convert(b.mul(v, b.div(g, size)), call.tensor(0).dtype()),
           b.reshape(size, call.result(1).dims)};
 }
-NEURON_LOWERING(
-    "aten::_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor)",
-    weight_norm);
+NEURON_LOWERING("aten::_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor)",
+                weight_norm);
 
 Values weight_norm_backward(Builder& b, const OpCall& call) {
   const Value v = wide(b, call.tensor(1));

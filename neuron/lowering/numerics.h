@@ -23,8 +23,9 @@ DType float_type(const OpCall& call, DType type);
 
 /// Argument i (tensor or Scalar) in `dtype`, as TensorIterator casts its operands.
 Value operand(const OpCall& call, size_t i, DType dtype);
-/// Argument i (tensor or Scalar), cast to `common` and widened to opmath(common). With `keep_scalar`
-/// numbers and 0-dim floats skip the rounding to `common`, as the CPU's arithmetic kernels do.
+/// Argument i (tensor or Scalar), cast to `common` and widened to opmath(common). With
+/// `keep_scalar` numbers and 0-dim floats skip the rounding to `common`, as the CPU's arithmetic
+/// kernels do.
 Value math_operand(const OpCall& call, size_t i, DType common, bool keep_scalar = false);
 
 /// The largest finite float of a type.

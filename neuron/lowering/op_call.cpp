@@ -37,9 +37,9 @@ Value constant_of(Builder& builder, const Number& number, DType dtype) {
   if (number.kind == DType::f64) {
     // A float read as an integer truncates, as convert() does; constant() would do the same but
     // says so only for integers.
-    return is_floating(dtype) ? builder.constant(dtype, number.as_double())
-                              : builder.convert(builder.constant(DType::f64, number.as_double()),
-                                                dtype);
+    return is_floating(dtype)
+               ? builder.constant(dtype, number.as_double())
+               : builder.convert(builder.constant(DType::f64, number.as_double()), dtype);
   }
   if (dtype == DType::pred) return builder.constant_int(dtype, number.integer != 0);
   if (number.kind == DType::u64 && is_floating(dtype)) {
@@ -51,8 +51,8 @@ Value constant_of(Builder& builder, const Number& number, DType dtype) {
 }  // namespace
 
 Value OpCall::tensor(size_t i) const {
-  NEURON_ASSERT(i < arguments_.size() && arguments_[i].kind == Argument::Kind::Tensor,
-                "argument ", i, " is not a tensor");
+  NEURON_ASSERT(i < arguments_.size() && arguments_[i].kind == Argument::Kind::Tensor, "argument ",
+                i, " is not a tensor");
   return arguments_[i].tensors[0];
 }
 

@@ -37,10 +37,10 @@ struct Argument {
     IntList,     // int[] or SymInt[]
     Bool,        // `ints[0]`
     BoolList,
-    Type,        // ScalarType: `dtype`
-    String,      // `text`
-    Generator,   // a generator was given or defaulted
-    Ignored,     // layout, device, pin_memory, memory_format
+    Type,       // ScalarType: `dtype`
+    String,     // `text`
+    Generator,  // a generator was given or defaulted
+    Ignored,    // layout, device, pin_memory, memory_format
   };
   Kind kind = Kind::None;
   Values tensors;
@@ -111,9 +111,7 @@ class OpCall {
   Dims ints(size_t i) const { return arguments_[i].ints; }
   std::string_view text(size_t i) const { return arguments_[i].text; }
   /// A dtype argument, or the default.
-  DType dtype(size_t i, DType if_none) const {
-    return has(i) ? arguments_[i].dtype : if_none;
-  }
+  DType dtype(size_t i, DType if_none) const { return has(i) ? arguments_[i].dtype : if_none; }
   /// A dim argument, wrapped into [0, rank) (rank 0 counts as 1).
   int64_t dim(size_t i, int64_t rank) const;
   /// A dim list, wrapped; all dims if the argument is None or (as reductions mean it) empty.

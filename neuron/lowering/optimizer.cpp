@@ -1,8 +1,8 @@
 // Fused optimizer steps over lists of tensors, and the pieces of gradient scaling.
 //
-// Everything that may change between steps (learning rate, betas, decay) is a run-time number; where
-// torch branches on its value, a select keeps both meanings in one program. `found_inf` other than 0
-// leaves every tensor as it was.
+// Everything that may change between steps (learning rate, betas, decay) is a run-time number;
+// where torch branches on its value, a select keeps both meanings in one program. `found_inf` other
+// than 0 leaves every tensor as it was.
 
 #include "neuron/base/error.h"
 #include "neuron/lowering/numerics.h"
@@ -14,8 +14,7 @@ namespace {
 // A step's common parts: arguments are named by position.
 class Step {
  public:
-  Step(const OpCall& call, size_t grad_scale, size_t found_inf)
-      : call_(call), b_(call.builder()) {
+  Step(const OpCall& call, size_t grad_scale, size_t found_inf) : call_(call), b_(call.builder()) {
     if (call.has(grad_scale)) scale_ = b_.reshape(call.tensor(grad_scale), {});
     if (call.has(found_inf)) {
       const Value found = b_.reshape(call.tensor(found_inf), {});
@@ -89,8 +88,7 @@ Values adam(Builder& b, const OpCall& call) {
     }
     const Value old_average = step.in(call.tensors(2)[k], math);
     const Value old_square = step.in(call.tensors(3)[k], math);
-    const Value average =
-        b.add(b.mul(beta1, old_average), b.mul(b.sub(one, beta1), grad));
+    const Value average = b.add(b.mul(beta1, old_average), b.mul(b.sub(one, beta1), grad));
     const Value square =
         b.add(b.mul(beta2, old_square), b.mul(b.mul(b.sub(one, beta2), grad), grad));
     // Corrections need more digits than 1 - beta^step leaves in f32.
@@ -98,8 +96,7 @@ Values adam(Builder& b, const OpCall& call) {
     const auto correction = [&](size_t beta) {
       return b.sub(b.constant(DType::f64, 1), b.pow(step.number(beta, DType::f64), steps));
     };
-    const Value step_size =
-        b.convert(b.div(step.number(6, DType::f64), correction(7)), math);
+    const Value step_size = b.convert(b.div(step.number(6, DType::f64), correction(7)), math);
     const Value root = b.convert(b.sqrt(correction(8)), math);
     Value peak = square;
     if (amsgrad) {
@@ -117,11 +114,12 @@ Values adam(Builder& b, const OpCall& call) {
   return flattened({params, grads, averages, squares, peaks});
 }
 
-#define NEURON_ADAM_ARGUMENTS(lr)                                                                  \
-  "(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] "             \
-  "max_exp_avg_sqs, Tensor[] state_steps, *, " lr " lr, float beta1, float beta2, float "          \
-  "weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? "        \
-  "found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] exp_avgs_out, Tensor[] "    \
+#define NEURON_ADAM_ARGUMENTS(lr)                                                               \
+  "(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] "          \
+  "max_exp_avg_sqs, Tensor[] state_steps, *, " lr                                               \
+  " lr, float beta1, float beta2, float "                                                       \
+  "weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? "     \
+  "found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] exp_avgs_out, Tensor[] " \
   "exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out)"
 NEURON_LOWERING("aten::_fused_adam" NEURON_ADAM_ARGUMENTS("float"), adam<false>);
 NEURON_LOWERING("aten::_fused_adam.tensor_lr" NEURON_ADAM_ARGUMENTS("Tensor"), adam<false>);
@@ -162,7 +160,8 @@ Values sgd(Builder& b, const OpCall& call) {
 
 #define NEURON_SGD_ARGUMENTS(lr)                                                                 \
   "(Tensor[] self, Tensor[] grads, Tensor[] momentum_buffer_list, *, float weight_decay, float " \
-  "momentum, " lr " lr, float dampening, bool nesterov, bool maximize, bool is_first_step, "     \
+  "momentum, " lr                                                                                \
+  " lr, float dampening, bool nesterov, bool maximize, bool is_first_step, "                     \
   "Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, " \
   "Tensor[] momentum_buffer_list_out)"
 NEURON_LOWERING("aten::_fused_sgd" NEURON_SGD_ARGUMENTS("float"), sgd);
@@ -185,8 +184,7 @@ Values adagrad(Builder& b, const OpCall& call) {
     grad = step.decayed(grad, param, step.number(6, math));
     const Value one = b.constant(DType::f64, 1);
     const Value steps = b.convert(b.reshape(call.tensors(3)[k], {}), DType::f64);
-    const Value slowed =
-        b.add(one, b.mul(b.sub(steps, one), step.number(5, DType::f64)));
+    const Value slowed = b.add(one, b.mul(b.sub(steps, one), step.number(5, DType::f64)));
     const Value rate = b.convert(b.div(step.number(4, DType::f64), slowed), math);
     const Value sum = b.add(step.in(call.tensors(2)[k], math), b.mul(grad, grad));
     const Value denominator = b.add(b.sqrt(sum), step.number(7, math));
@@ -198,13 +196,14 @@ Values adagrad(Builder& b, const OpCall& call) {
   return flattened({params, grads, sums, returns_steps ? call.tensors(3) : Values{}});
 }
 
-#define NEURON_ADAGRAD_ARGUMENTS(lr)                                                              \
-  "(Tensor[] self, Tensor[] grads, Tensor[] state_sums, Tensor[] state_steps, *, " lr " lr, "     \
-  "float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, "       \
+#define NEURON_ADAGRAD_ARGUMENTS(lr)                                                        \
+  "(Tensor[] self, Tensor[] grads, Tensor[] state_sums, Tensor[] state_steps, *, " lr       \
+  " lr, "                                                                                   \
+  "float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, " \
   "Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] state_sums_out"
-NEURON_LOWERING("aten::_fused_adagrad" NEURON_ADAGRAD_ARGUMENTS(
-                    "float") ", Tensor[] state_steps_out)",
-                adagrad<true>);
+NEURON_LOWERING(
+    "aten::_fused_adagrad" NEURON_ADAGRAD_ARGUMENTS("float") ", Tensor[] state_steps_out)",
+    adagrad<true>);
 NEURON_LOWERING("aten::_fused_adagrad.tensor_lr" NEURON_ADAGRAD_ARGUMENTS("Tensor") ")",
                 adagrad<false>);
 #undef NEURON_ADAGRAD_ARGUMENTS

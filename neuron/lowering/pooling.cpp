@@ -271,18 +271,17 @@ Values col2im(Builder& b, const OpCall& call) {
   Values at;
   for (size_t k = 0; k < 2; ++k) {
     const auto dim = static_cast<int64_t>(k);
-    const Value tap = b.mul(b.iota(DType::i64, shape, dim),
-                            b.constant_int(DType::i64, w.dilation[k]));
-    const Value window = b.mul(b.iota(DType::i64, shape, dim + 2),
-                               b.constant_int(DType::i64, w.stride[k]));
+    const Value tap =
+        b.mul(b.iota(DType::i64, shape, dim), b.constant_int(DType::i64, w.dilation[k]));
+    const Value window =
+        b.mul(b.iota(DType::i64, shape, dim + 2), b.constant_int(DType::i64, w.stride[k]));
     at.push_back(b.add(tap, window));
   }
   const Dims padded{planes, image[0] + 2 * w.padding[0], image[1] + 2 * w.padding[1]};
-  const Value sum = scatter(b, hlo::ScatterKind::Add, b.zeros(parts.dtype(), padded), parts, at,
-                            Dims{1, 2}, 1);
-  const Value cropped =
-      b.slice(sum, Dims{0, w.padding[0], w.padding[1]},
-              Dims{planes, w.padding[0] + image[0], w.padding[1] + image[1]});
+  const Value sum =
+      scatter(b, hlo::ScatterKind::Add, b.zeros(parts.dtype(), padded), parts, at, Dims{1, 2}, 1);
+  const Value cropped = b.slice(sum, Dims{0, w.padding[0], w.padding[1]},
+                                Dims{planes, w.padding[0] + image[0], w.padding[1] + image[1]});
   return {b.convert(b.reshape(cropped, result), x.dtype())};
 }
 NEURON_LOWERING(
@@ -304,13 +303,11 @@ NEURON_LIBRARY_OP(
 NEURON_LIBRARY_OP(
     "aten::max_pool3d_with_indices_backward(Tensor grad_output, Tensor self, int[3] kernel_size, "
     "int[3] stride, int[3] padding, int[3] dilation, bool ceil_mode, Tensor indices) -> Tensor");
-NEURON_LIBRARY_OP(
-    "aten::adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)");
+NEURON_LIBRARY_OP("aten::adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)");
 NEURON_LIBRARY_OP(
     "aten::adaptive_max_pool2d_backward(Tensor grad_output, Tensor self, Tensor indices) -> "
     "Tensor");
-NEURON_LIBRARY_OP(
-    "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)");
+NEURON_LIBRARY_OP("aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)");
 NEURON_LIBRARY_OP(
     "aten::adaptive_max_pool3d_backward(Tensor grad_output, Tensor self, Tensor indices) -> "
     "Tensor");

@@ -1,10 +1,9 @@
 // Matrix products, convolution, pooling, resampling, recurrent cells and library calls.
 
-#include "neuron/lowering/call_testing.h"
-
 #include <cmath>
 #include <limits>
 
+#include "neuron/lowering/call_testing.h"
 #include "neuron/neff/arguments.h"
 
 namespace neuron::lowering::testing {
@@ -18,7 +17,8 @@ TestCall addmm(double beta, double alpha, DType dtype, double self) {
       .tensor(array(dtype, {1}, {self}))
       .tensor(array(dtype, {1, 2}, {1, 257}))
       .tensor(array(dtype, {2, 1}, {1, 1}))
-      .number(beta).number(alpha)
+      .number(beta)
+      .number(alpha)
       .returns(dtype, {1, 1});
 }
 
@@ -47,7 +47,9 @@ TEST(MatmulLowering, IntegersMultiplyExactly) {
 
 TEST(MatmulLowering, VdotConjugatesItsFirstOperand) {
   const auto make = [](double re, double im) {
-    return TestCall("aten::view_as_complex").tensor(f32({1, 2}, {re, im})).returns(DType::c64, {1})
+    return TestCall("aten::view_as_complex")
+        .tensor(f32({1, 2}, {re, im}))
+        .returns(DType::c64, {1})
         .run()[0];
   };
   const auto call =
@@ -62,8 +64,15 @@ TEST(MatmulLowering, VdotConjugatesItsFirstOperand) {
 TestCall convolution(bool transposed, Dims stride, Dims padding, Dims extra, int64_t groups,
                      hlo::Array x, hlo::Array weight, Dims result) {
   return TestCall("aten::convolution_overrideable")
-      .tensor(std::move(x)).tensor(std::move(weight)).none()
-      .ints(stride).ints(padding).ints({1}).flag(transposed).ints(extra).integer(groups)
+      .tensor(std::move(x))
+      .tensor(std::move(weight))
+      .none()
+      .ints(stride)
+      .ints(padding)
+      .ints({1})
+      .flag(transposed)
+      .ints(extra)
+      .integer(groups)
       .returns(kF32, result);
 }
 
@@ -90,7 +99,12 @@ TEST(ConvolutionLowering, TransposedGroupsSwapChannels) {
 TEST(PoolingLowering, CeilModeCountsInsideThePadding) {
   const auto call = TestCall("aten::avg_pool2d")
                         .tensor(f32({1, 1, 3}, {2, 4, 6}))
-                        .ints({1, 2}).ints({1, 2}).ints({0, 0}).flag(true).flag(true).none()
+                        .ints({1, 2})
+                        .ints({1, 2})
+                        .ints({0, 0})
+                        .flag(true)
+                        .flag(true)
+                        .none()
                         .returns(kF32, {1, 1, 2});
   EXPECT_EQ(call.result(), (Numbers{3, 6}));
 }
@@ -99,7 +113,12 @@ TEST(PoolingLowering, AverageGradientSharesOut) {
   const auto call = TestCall("aten::avg_pool2d_backward")
                         .tensor(f32({1, 1, 2}, {2, 4}))
                         .tensor(f32({1, 1, 3}, {0, 0, 0}))
-                        .ints({1, 2}).ints({1, 1}).ints({0, 0}).flag(false).flag(true).none()
+                        .ints({1, 2})
+                        .ints({1, 1})
+                        .ints({0, 0})
+                        .flag(false)
+                        .flag(true)
+                        .none()
                         .returns(kF32, {1, 1, 3});
   EXPECT_EQ(call.result(), (Numbers{1, 3, 2}));
 }
@@ -117,12 +136,19 @@ TEST(PoolingLowering, AdaptiveWindowsKeepInfinitiesOut) {
 TEST(PoolingLowering, ColumnsAddUpWhereWindowsOverlap) {
   const auto columns = TestCall("aten::im2col")
                            .tensor(count_up({1, 1, 3}))
-                           .ints({1, 2}).ints({1, 1}).ints({0, 0}).ints({1, 1})
+                           .ints({1, 2})
+                           .ints({1, 1})
+                           .ints({0, 0})
+                           .ints({1, 1})
                            .returns(kF32, {2, 2});
   EXPECT_EQ(columns.result(), (Numbers{0, 1, 1, 2}));
   const auto image = TestCall("aten::col2im")
                          .tensor(f32({2, 2}, {0, 1, 1, 2}))
-                         .ints({1, 3}).ints({1, 2}).ints({1, 1}).ints({0, 0}).ints({1, 1})
+                         .ints({1, 3})
+                         .ints({1, 2})
+                         .ints({1, 1})
+                         .ints({0, 0})
+                         .ints({1, 1})
                          .returns(kF32, {1, 1, 3});
   EXPECT_EQ(image.result(), (Numbers{0, 2, 2}));
 }
@@ -130,12 +156,17 @@ TEST(PoolingLowering, ColumnsAddUpWhereWindowsOverlap) {
 TEST(UpsampleLowering, LinearAndItsGradientAreTransposed) {
   const auto forward = TestCall("aten::upsample_linear1d")
                            .tensor(f32({1, 1, 2}, {0, 4}))
-                           .ints({4}).flag(false).none()
+                           .ints({4})
+                           .flag(false)
+                           .none()
                            .returns(kF32, {1, 1, 4});
   expect_near(forward.result(), {0, 1, 3, 4});
   const auto backward = TestCall("aten::upsample_linear1d_backward")
                             .tensor(f32({1, 1, 4}, {1, 1, 1, 1}))
-                            .ints({4}).ints({1, 1, 2}).flag(false).none()
+                            .ints({4})
+                            .ints({1, 1, 2})
+                            .flag(false)
+                            .none()
                             .returns(kF32, {1, 1, 2});
   expect_near(backward.result(), {2, 2});
 }
@@ -143,7 +174,8 @@ TEST(UpsampleLowering, LinearAndItsGradientAreTransposed) {
 TEST(UpsampleLowering, NearestFollowsTheGivenScale) {
   const auto call = TestCall("aten::upsample_nearest1d")
                         .tensor(count_up({1, 1, 4}))
-                        .ints({5}).number(1.3)
+                        .ints({5})
+                        .number(1.3)
                         .returns(kF32, {1, 1, 5});
   EXPECT_EQ(call.result(), (Numbers{0, 0, 1, 2, 3}));
   EXPECT_EQ(call.lowered().static_arguments, 4u);
@@ -154,8 +186,11 @@ TEST(RecurrentLowering, LstmCellOfZeroGates) {
                         .tensor(f32({1, 4}, {0, 0, 0, 0}))
                         .tensor(f32({1, 4}, {0, 0, 0, 0}))
                         .tensor(f32({1, 1}, {2}))
-                        .none().none()
-                        .returns(kF32, {1, 1}).returns(kF32, {1, 1}).returns(kF32, {1, 4});
+                        .none()
+                        .none()
+                        .returns(kF32, {1, 1})
+                        .returns(kF32, {1, 1})
+                        .returns(kF32, {1, 4});
   expect_near(call.result(1), {1});
   expect_near(call.result(0), {0.5 * std::tanh(1.0)});
   expect_near(call.result(2), {0.5, 0.5, 0, 0.5});
@@ -173,7 +208,8 @@ TEST(LibraryLowering, EncodesArgumentsAndKeysNumbers) {
   const LoweredCall lowered = TestCall("aten::_cdist_forward")
                                   .tensor(count_up({2, 3}))
                                   .tensor(count_up({4, 3}))
-                                  .number(1.5).none()
+                                  .number(1.5)
+                                  .none()
                                   .returns(kF32, {2, 4})
                                   .lowered();
   const hlo::Node* node = library_node(lowered);
@@ -190,12 +226,21 @@ TEST(LibraryLowering, EncodesArgumentsAndKeysNumbers) {
 }
 
 TEST(LibraryLowering, LeavesOutUndefinedResults) {
-  const LoweredCall lowered =
-      TestCall("aten::convolution_backward_overrideable")
-          .tensor(f32({1, 1, 2}, {1, 1})).tensor(count_up({1, 1, 3})).tensor(count_up({1, 1, 2}))
-          .ints({1}).ints({0}).ints({1}).flag(false).ints({0}).integer(1).flags({0, 1, 1})
-          .returns_undefined().returns(kF32, {1, 1, 2}).returns(kF32, {1})
-          .lowered();
+  const LoweredCall lowered = TestCall("aten::convolution_backward_overrideable")
+                                  .tensor(f32({1, 1, 2}, {1, 1}))
+                                  .tensor(count_up({1, 1, 3}))
+                                  .tensor(count_up({1, 1, 2}))
+                                  .ints({1})
+                                  .ints({0})
+                                  .ints({1})
+                                  .flag(false)
+                                  .ints({0})
+                                  .integer(1)
+                                  .flags({0, 1, 1})
+                                  .returns_undefined()
+                                  .returns(kF32, {1, 1, 2})
+                                  .returns(kF32, {1})
+                                  .lowered();
   const hlo::Node* node = library_node(lowered);
   ASSERT_NE(node, nullptr);
   EXPECT_EQ(node->name, "aten::convolution_backward");
@@ -205,13 +250,23 @@ TEST(LibraryLowering, LeavesOutUndefinedResults) {
 }
 
 TEST(LibraryLowering, AttentionIsOneCall) {
-  const LoweredCall lowered =
-      TestCall("aten::_scaled_dot_product_fused_attention_overrideable")
-          .tensor(count_up({1, 2, 3, 4})).tensor(count_up({1, 2, 5, 4}))
-          .tensor(count_up({1, 2, 5, 4})).none().number(0.25).flag(true).flag(false).none()
-          .returns(kF32, {1, 2, 3, 4}).returns(kF32, {1, 2, 3}).returns_undefined()
-          .returns_undefined().returns(DType::i64, {}).returns(DType::i64, {}).returns_undefined()
-          .lowered();
+  const LoweredCall lowered = TestCall("aten::_scaled_dot_product_fused_attention_overrideable")
+                                  .tensor(count_up({1, 2, 3, 4}))
+                                  .tensor(count_up({1, 2, 5, 4}))
+                                  .tensor(count_up({1, 2, 5, 4}))
+                                  .none()
+                                  .number(0.25)
+                                  .flag(true)
+                                  .flag(false)
+                                  .none()
+                                  .returns(kF32, {1, 2, 3, 4})
+                                  .returns(kF32, {1, 2, 3})
+                                  .returns_undefined()
+                                  .returns_undefined()
+                                  .returns(DType::i64, {})
+                                  .returns(DType::i64, {})
+                                  .returns_undefined()
+                                  .lowered();
   const hlo::Node* node = library_node(lowered);
   ASSERT_NE(node, nullptr);
   EXPECT_EQ(node->name, "neuron.sdpa");

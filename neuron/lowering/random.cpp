@@ -27,8 +27,8 @@ class Draw {
   Value uniform(DType type, int64_t pair = 0) const {
     if (type == DType::f64) return wide_uniform(pair);
     const int digits = type == DType::bf16 ? 8 : type == DType::f16 ? 11 : 24;
-    const Value top = b_.binary(Op::ShiftRightLogical, word(2 * pair),
-                                b_.constant_int(DType::u32, 32 - digits));
+    const Value top =
+        b_.binary(Op::ShiftRightLogical, word(2 * pair), b_.constant_int(DType::u32, 32 - digits));
     const Value number = b_.convert(top, DType::f32);
     return b_.mul(number, b_.like(number, std::ldexp(1.0, -digits)));
   }
@@ -42,8 +42,7 @@ class Draw {
 
   // Standard normal by Box-Muller.
   Value normal(DType math) const {
-    const Value radius =
-        b_.sqrt(b_.mul(b_.log(positive_uniform(math, 0)), b_.constant(math, -2)));
+    const Value radius = b_.sqrt(b_.mul(b_.log(positive_uniform(math, 0)), b_.constant(math, -2)));
     const Value turn = math == DType::f64 ? wide_uniform(1) : uniform(DType::f32, 1);
     return b_.mul(radius, b_.cos(b_.mul(turn, b_.constant(math, 2 * std::numbers::pi))));
   }
@@ -60,8 +59,7 @@ class Draw {
     Value bits = b_.convert(word(0), DType::u64);
     if (wide) {
       const Value high = b_.convert(word(1), DType::u64);
-      bits = b_.bit_or(
-          b_.binary(Op::ShiftLeft, high, b_.constant_int(DType::u64, 32)), bits);
+      bits = b_.bit_or(b_.binary(Op::ShiftLeft, high, b_.constant_int(DType::u64, 32)), bits);
     }
     if (range == 0 || range == (uint64_t{1} << 32)) return bits;
     return b_.rem(bits, b_.constant_int(DType::u64, static_cast<int64_t>(range)));
@@ -70,8 +68,8 @@ class Draw {
  private:
   Value wide_uniform(int64_t pair) const {
     const auto part = [&](int64_t k, int drop) {
-      const Value top = b_.binary(Op::ShiftRightLogical, word(2 * pair + k),
-                                  b_.constant_int(DType::u32, drop));
+      const Value top =
+          b_.binary(Op::ShiftRightLogical, word(2 * pair + k), b_.constant_int(DType::u32, drop));
       return b_.convert(top, DType::f64);
     };
     const Value sum = b_.add(b_.mul(part(0, 5), b_.constant(DType::f64, 0x1p26)), part(1, 6));
@@ -109,9 +107,9 @@ Values standard_uniform(Builder& b, const OpCall& call) {
   return complex_uniform(b, call, b.zeros(part), b.ones(part));
 }
 NEURON_LOWERING("aten::rand(SymInt[] size, *, " NEURON_OPTIONS ") -> Tensor", standard_uniform);
-NEURON_LOWERING(
-    "aten::rand.generator(SymInt[] size, *, Generator? generator, " NEURON_OPTIONS ") -> Tensor",
-    standard_uniform);
+NEURON_LOWERING("aten::rand.generator(SymInt[] size, *, Generator? generator, " NEURON_OPTIONS
+                ") -> Tensor",
+                standard_uniform);
 NEURON_LOWERING("aten::rand_like(Tensor self, *, " NEURON_LIKE_OPTIONS ") -> Tensor",
                 standard_uniform);
 NEURON_LOWERING(
@@ -135,7 +133,9 @@ NEURON_LOWERING(
 
 // --- Normal -----------------------------------------------------------------------------------
 
-Value normal_of(const OpCall& call) { return draw(call).normal(opmath(real_of(call.result().dtype))); }
+Value normal_of(const OpCall& call) {
+  return draw(call).normal(opmath(real_of(call.result().dtype)));
+}
 
 // Parts of a complex number whose variance is 1 in total.
 std::pair<Value, Value> normal_parts(const OpCall& call) {
@@ -151,9 +151,9 @@ Values standard_normal(Builder& b, const OpCall& call) {
   return {b.complex(real, imag)};
 }
 NEURON_LOWERING("aten::randn(SymInt[] size, *, " NEURON_OPTIONS ") -> Tensor", standard_normal);
-NEURON_LOWERING(
-    "aten::randn.generator(SymInt[] size, *, Generator? generator, " NEURON_OPTIONS ") -> Tensor",
-    standard_normal);
+NEURON_LOWERING("aten::randn.generator(SymInt[] size, *, Generator? generator, " NEURON_OPTIONS
+                ") -> Tensor",
+                standard_normal);
 NEURON_LOWERING("aten::randn_like(Tensor self, *, " NEURON_LIKE_OPTIONS ") -> Tensor",
                 standard_normal);
 NEURON_LOWERING(
@@ -236,8 +236,7 @@ NEURON_LOWERING("aten::geometric(Tensor self, float p, *, Generator? generator=N
 
 Values cauchy(Builder& b, const OpCall& call) {
   const Value u = draw(call).positive_uniform(drawing_type(call));
-  const Value angle =
-      b.mul(b.sub(u, b.like(u, 0.5)), b.like(u, std::numbers::pi));
+  const Value angle = b.mul(b.sub(u, b.like(u, 0.5)), b.like(u, std::numbers::pi));
   const Value median = call.scalar(1, u.dtype()), sigma = call.scalar(2, u.dtype());
   return {b.add(median, b.mul(sigma, b.unary(Op::Tan, angle)))};
 }
@@ -398,23 +397,22 @@ NEURON_LOWERING("aten::random.to(Tensor self, int to, *, Generator? generator=No
 NEURON_LOWERING("aten::randint(SymInt high, SymInt[] size, *, " NEURON_LONG_OPTIONS ") -> Tensor",
                 integers_to<0>);
 NEURON_LOWERING(
-    "aten::randint.generator(SymInt high, SymInt[] size, *, Generator? generator, "
-    NEURON_LONG_OPTIONS ") -> Tensor",
+    "aten::randint.generator(SymInt high, SymInt[] size, *, Generator? "
+    "generator, " NEURON_LONG_OPTIONS ") -> Tensor",
     integers_to<0>);
+NEURON_LOWERING("aten::randint.low(SymInt low, SymInt high, SymInt[] size, *, " NEURON_LONG_OPTIONS
+                ") -> Tensor",
+                integers_between<0>);
 NEURON_LOWERING(
-    "aten::randint.low(SymInt low, SymInt high, SymInt[] size, *, " NEURON_LONG_OPTIONS
-    ") -> Tensor",
+    "aten::randint.low_generator(SymInt low, SymInt high, SymInt[] size, *, Generator? "
+    "generator, " NEURON_LONG_OPTIONS ") -> Tensor",
     integers_between<0>);
+NEURON_LOWERING("aten::randint_like(Tensor self, SymInt high, *, " NEURON_LIKE_OPTIONS
+                ") -> Tensor",
+                integers_to<1>);
 NEURON_LOWERING(
-    "aten::randint.low_generator(SymInt low, SymInt high, SymInt[] size, *, Generator? generator, "
-    NEURON_LONG_OPTIONS ") -> Tensor",
-    integers_between<0>);
-NEURON_LOWERING(
-    "aten::randint_like(Tensor self, SymInt high, *, " NEURON_LIKE_OPTIONS ") -> Tensor",
-    integers_to<1>);
-NEURON_LOWERING(
-    "aten::randint_like.generator(Tensor self, SymInt high, *, Generator? generator, "
-    NEURON_LIKE_OPTIONS ") -> Tensor",
+    "aten::randint_like.generator(Tensor self, SymInt high, *, Generator? "
+    "generator, " NEURON_LIKE_OPTIONS ") -> Tensor",
     integers_to<1>);
 NEURON_LOWERING(
     "aten::randint_like.low_dtype(Tensor self, SymInt low, SymInt high, *, " NEURON_LIKE_OPTIONS
@@ -434,10 +432,9 @@ Values random_permutation(Builder& b, const OpCall& call) {
 }
 NEURON_LOWERING("aten::randperm(SymInt n, *, " NEURON_LONG_OPTIONS ") -> Tensor",
                 random_permutation);
-NEURON_LOWERING(
-    "aten::randperm.generator(SymInt n, *, Generator? generator, " NEURON_LONG_OPTIONS
-    ") -> Tensor",
-    random_permutation);
+NEURON_LOWERING("aten::randperm.generator(SymInt n, *, Generator? generator, " NEURON_LONG_OPTIONS
+                ") -> Tensor",
+                random_permutation);
 
 // Without replacement: the largest p / e, e exponential, are a draw in order. With replacement:
 // invert the distribution function.

@@ -84,8 +84,7 @@ Values gru_cell(Builder& b, const OpCall& call) {
   const Value hidden_new = gate(b, hidden, 2, 3);
   const Value fresh = b.tanh(b.add(gate(b, input, 2, 3), b.mul(reset, hidden_new)));
   const Value hy = b.add(fresh, b.mul(update, b.sub(hx, fresh)));
-  return {b.convert(hy, dtype),
-          b.convert(join(b, {reset, update, fresh, hx, hidden_new}), dtype)};
+  return {b.convert(hy, dtype), b.convert(join(b, {reset, update, fresh, hx, hidden_new}), dtype)};
 }
 NEURON_LOWERING(
     "aten::_thnn_fused_gru_cell(Tensor input_gates, Tensor hidden_gates, Tensor hx, Tensor? "

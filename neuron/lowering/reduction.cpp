@@ -229,8 +229,7 @@ Values count_nonzero(Builder& b, const OpCall& call) {
   return {b.sum(counted, call.dims(1, x.rank()))};
 }
 NEURON_LOWERING("aten::count_nonzero(Tensor self, int? dim=None) -> Tensor", count_nonzero);
-NEURON_LOWERING("aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor",
-                count_nonzero);
+NEURON_LOWERING("aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor", count_nonzero);
 
 // --- Moments ----------------------------------------------------------------------------------
 
@@ -252,8 +251,7 @@ Moments moments(Builder& b, const OpCall& call) {
   const auto part = [&](Value y) {
     const Value centre = mean(b, y, dims, true);
     const Value squares = b.sum(square(b, b.sub(y, centre)), dims, keep);
-    return Moments{b.div(squares, divisor),
-                   keep ? centre : b.reshape(centre, squares.dims())};
+    return Moments{b.div(squares, divisor), keep ? centre : b.reshape(centre, squares.dims())};
   };
   if (!is_complex(x.dtype())) return part(b.convert(x, math));
   const Moments real = part(b.real(x)), imag = part(b.imag(x));
@@ -314,8 +312,8 @@ Values norm_all(Builder& b, const OpCall& call) {
   return norm_over(b, call, 1, all_dims(call.tensor(0)), false, call.size() > 2 ? 2 : -1);
 }
 NEURON_LOWERING("aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor", norm_all);
-NEURON_LOWERING(
-    "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor", norm_all);
+NEURON_LOWERING("aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor",
+                norm_all);
 
 Values norm_dims(Builder& b, const OpCall& call) {
   return norm_over(b, call, 1, call.dims(2, call.tensor(0).rank()), call.flag(3),
@@ -358,8 +356,8 @@ Values renorm(Builder& b, const OpCall& call) {
   const Value wide = b.convert(x, opmath(x.dtype()));
   const Value size = vector_norm(call, wide, 1, others, true);
   const Value limit = call.scalar(3, size.dtype());
-  const Value factor = b.select(b.gt(size, limit),
-                                b.div(limit, b.add(size, b.like(size, 1e-7))), b.like(size, 1));
+  const Value factor =
+      b.select(b.gt(size, limit), b.div(limit, b.add(size, b.like(size, 1e-7))), b.like(size, 1));
   return {b.convert(b.mul(wide, b.convert(factor, wide.dtype())), x.dtype())};
 }
 NEURON_LOWERING("aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", renorm);
@@ -410,9 +408,7 @@ Value power_sum(const OpCall& call, Value x, int order, DimsRef dims, bool keep)
   if (is_complex(x.dtype())) x = b.abs(x);
   x = b.convert(x, opmath(x.dtype()));
   const Value size = b.abs(x);
-  const Value power = p == 1.0   ? size
-                      : p == 2.0 ? b.mul(x, x)
-                                 : b.pow(size, b.like(size, p));
+  const Value power = p == 1.0 ? size : p == 2.0 ? b.mul(x, x) : b.pow(size, b.like(size, p));
   return b.sum(power, dims, keep);
 }
 

@@ -46,22 +46,22 @@ struct Registrar {
 
 /// NEURON_LOWERING("aten::neg(Tensor self) -> Tensor", neg);
 /// In-place, out= and foreach forms are derived by the torch adapter from the schema.
-#define NEURON_LOWERING(schema, function)                                            \
-  static const ::neuron::lowering::internal::Registrar NEURON_LOWERING_CONCAT(       \
+#define NEURON_LOWERING(schema, function)                                      \
+  static const ::neuron::lowering::internal::Registrar NEURON_LOWERING_CONCAT( \
       kLowering, __COUNTER__)(schema, function)
 
 /// The same, naming arguments that are written without a mark in the schema:
 /// NEURON_LOWERING_WRITES("aten::native_batch_norm(...)", fn, "running_mean", "running_var");
-#define NEURON_LOWERING_WRITES(schema, function, ...)                                \
-  static const ::neuron::lowering::internal::Registrar NEURON_LOWERING_CONCAT(       \
+#define NEURON_LOWERING_WRITES(schema, function, ...)                          \
+  static const ::neuron::lowering::internal::Registrar NEURON_LOWERING_CONCAT( \
       kLowering, __COUNTER__)(schema, function, {__VA_ARGS__})
 
 /// An op that only a library implements (linalg, fft, sort...): becomes one LibraryCall named after
 /// the op, with every non-tensor argument encoded (neff/arguments.h). Runs on the simulator only.
 /// Ops with data-dependent output shapes cannot be lowered at all.
 Values library_lowering(Builder& builder, const OpCall& call);
-#define NEURON_LIBRARY_OP(schema)                                                    \
-  static const ::neuron::lowering::internal::Registrar NEURON_LOWERING_CONCAT(       \
+#define NEURON_LIBRARY_OP(schema)                                              \
+  static const ::neuron::lowering::internal::Registrar NEURON_LOWERING_CONCAT( \
       kLowering, __COUNTER__)(schema, nullptr, {}, true)
 
 }  // namespace neuron::lowering

@@ -79,8 +79,8 @@ NEURON_LOWERING("aten::scatter_add(Tensor self, int dim, Tensor index, Tensor sr
 
 ScatterKind two_way_kind(std::string_view name) {
   if (name == "add") return ScatterKind::Add;
-  NEURON_CHECK(name == "multiply", kInvalid,
-               "reduce argument must be either add or multiply, not ", name);
+  NEURON_CHECK(name == "multiply", kInvalid, "reduce argument must be either add or multiply, not ",
+               name);
   return ScatterKind::Multiply;
 }
 
@@ -92,8 +92,8 @@ NEURON_LOWERING(
     scatter_source_reduce);
 
 Values scatter_value_reduce(Builder& b, const OpCall& call) {
-  return {scatter_along(b, call, two_way_kind(call.text(4)),
-                        call.scalar(3, call.tensor(0).dtype()))};
+  return {
+      scatter_along(b, call, two_way_kind(call.text(4)), call.scalar(3, call.tensor(0).dtype()))};
 }
 NEURON_LOWERING(
     "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) "
@@ -156,9 +156,9 @@ Value reduce_into(Builder& b, Value x, Value updates, const Values& indices, Dim
   Value result = scatter(b, reduction.kind, x, updates, indices, dims, position);
   if (reduction.mean) {
     const Value ones = b.ones(x.dtype(), updates.dims());
-    Value count = scatter(b, ScatterKind::Add,
-                          b.constant(x.dtype(), include_self ? 1 : 0, x.dims()), ones, indices,
-                          dims, position);
+    Value count =
+        scatter(b, ScatterKind::Add, b.constant(x.dtype(), include_self ? 1 : 0, x.dims()), ones,
+                indices, dims, position);
     if (!include_self) {
       const Value one = b.ones(x.dtype());
       count = b.select(b.eq(count, b.zeros(x.dtype())), one, count);

@@ -106,9 +106,8 @@ NEURON_LOWERING(
 Values view_dtype(Builder& b, const OpCall& call) {
   const Value x = call.tensor(0);
   const DType to = call.result().dtype;
-  NEURON_CHECK(size_of(x.dtype()) == size_of(to), kUnsupported,
-               "a view of ", name_of(x.dtype()), " as ", name_of(to),
-               " changes the element size, which a program cannot do");
+  NEURON_CHECK(size_of(x.dtype()) == size_of(to), kUnsupported, "a view of ", name_of(x.dtype()),
+               " as ", name_of(to), " changes the element size, which a program cannot do");
   return {b.bitcast(x, to)};
 }
 NEURON_LOWERING("aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)", view_dtype);

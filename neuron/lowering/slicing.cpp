@@ -181,8 +181,7 @@ NEURON_LOWERING(
     "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]",
     split);
 NEURON_LOWERING(
-    "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
-    split);
+    "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]", split);
 NEURON_LOWERING(
     "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
     split);
@@ -237,10 +236,10 @@ Values diagonal(Builder& b, const OpCall& call) {
   if (count_elements(at.dims) == 0) return {b.zeros(x.dtype(), at.dims)};
   return {b.as_strided(x, at.dims, at.strides, at.offset)};
 }
-NEURON_LOWERING(
-    "aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)", diagonal);
-NEURON_LOWERING(
-    "aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor", diagonal);
+NEURON_LOWERING("aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)",
+                diagonal);
+NEURON_LOWERING("aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",
+                diagonal);
 
 Value put_diagonal(Builder& b, Value x, Value part, const Diagonal& at) {
   if (count_elements(at.dims) == 0) return x;
@@ -272,8 +271,8 @@ Values diag_embed(Builder& b, const OpCall& call) {
   const Dims sizes = call.result().dims;
   return {put_diagonal(b, b.zeros(x.dtype(), sizes), x, diagonal_of(call, 1, sizes))};
 }
-NEURON_LOWERING(
-    "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", diag_embed);
+NEURON_LOWERING("aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
+                diag_embed);
 
 // Triangles.
 
@@ -312,8 +311,8 @@ Values unfold_backward(Builder& b, const OpCall& call) {
   const Value at = b.add(b.mul(b.iota(DType::i64, shape, 0), b.constant_int(DType::i64, step)),
                          b.iota(DType::i64, shape, 1));
   const Value index[] = {at};
-  return {b.scatter(hlo::ScatterKind::Add, b.zeros(grad.dtype(), sizes), grad, index, Dims{dim},
-                    dim)};
+  return {
+      b.scatter(hlo::ScatterKind::Add, b.zeros(grad.dtype(), sizes), grad, index, Dims{dim}, dim)};
 }
 NEURON_LOWERING(
     "aten::unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step) -> "

@@ -59,8 +59,7 @@ NEURON_LIBRARY_OP(
     "right=False) -> Tensor");
 
 // Counting into bins; the number of bins is an argument.
-NEURON_LIBRARY_OP(
-    "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor");
+NEURON_LIBRARY_OP("aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor");
 NEURON_LIBRARY_OP(
     "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? "
     "weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)");

@@ -51,8 +51,8 @@ Taps nearest_taps(const Resize& r, bool exact) {
     } else if (!exact && r.output == 2 * r.input) {
       source = i / 2;
     } else {
-      const float at = exact ? (static_cast<float>(i) + 0.5f) * scale
-                             : static_cast<float>(i) * scale;
+      const float at =
+          exact ? (static_cast<float>(i) + 0.5f) * scale : static_cast<float>(i) * scale;
       source = std::min(static_cast<int64_t>(std::floor(at)), r.input - 1);
     }
     sources.push_back(source);
@@ -139,8 +139,7 @@ Taps smooth_taps(const Resize& r, Method method) {
     double total = 0;
     std::vector<double> weights;
     for (int64_t k = first; k < limit; ++k) {
-      weights.push_back(
-          smooth_kernel(method, (static_cast<double>(k) - center + 0.5) * inverse));
+      weights.push_back(smooth_kernel(method, (static_cast<double>(k) - center + 0.5) * inverse));
       total += weights.back();
     }
     for (int64_t k = first; k < limit; ++k) {

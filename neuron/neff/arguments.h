@@ -15,14 +15,20 @@ namespace neuron::neff {
 struct LibraryArgument {
   enum class Kind : uint8_t {
     None,
-    Tensor,         // the next input tensor
-    TensorList,     // `ints[0]` input tensors; ints[1 + k] = 0 where member k is undefined
-    Int, IntList, Bool, BoolList, Double, DoubleList, Complex,
-    Type,           // ints[0]: neuron::DType
+    Tensor,      // the next input tensor
+    TensorList,  // `ints[0]` input tensors; ints[1 + k] = 0 where member k is undefined
+    Int,
+    IntList,
+    Bool,
+    BoolList,
+    Double,
+    DoubleList,
+    Complex,
+    Type,  // ints[0]: neuron::DType
     String,
-    Generator,      // seed and offset follow as two input tensors (u64, rank 0)
-    Default,        // leave it to the op's default (layout, device, pin_memory)
-    MemoryFormat,   // ints[0]: c10::MemoryFormat
+    Generator,     // seed and offset follow as two input tensors (u64, rank 0)
+    Default,       // leave it to the op's default (layout, device, pin_memory)
+    MemoryFormat,  // ints[0]: c10::MemoryFormat
   };
   Kind kind = Kind::None;
   std::vector<int64_t> ints;

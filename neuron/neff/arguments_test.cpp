@@ -1,8 +1,8 @@
 #include "neuron/neff/arguments.h"
 
-#include <limits>
-
 #include <gtest/gtest.h>
+
+#include <limits>
 
 #include "neuron/base/error.h"
 

@@ -270,8 +270,8 @@ void check_ref(const Program& program, const BufferRef& ref, size_t step, bool g
       size = 0;
       break;
   }
-  NEURON_CHECK(guarded || (ref.offset >= 0 && ref.offset <= size), kInvalid, "corrupt NEFF: step ", step,
-               " uses byte ", ref.offset, " of a buffer of ", size);
+  NEURON_CHECK(guarded || (ref.offset >= 0 && ref.offset <= size), kInvalid, "corrupt NEFF: step ",
+               step, " uses byte ", ref.offset, " of a buffer of ", size);
 }
 
 void check_library_tensor(const Program& program, const LibraryTensor& tensor, size_t step) {

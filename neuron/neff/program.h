@@ -31,7 +31,7 @@ struct BufferRef {
 struct Work {
   double bytes_read = 0;
   double bytes_written = 0;
-  double vector_ops = 0;   // Elements processed times cheap-op equivalents.
+  double vector_ops = 0;  // Elements processed times cheap-op equivalents.
   double matmul_flops = 0;
 };
 
@@ -90,7 +90,7 @@ std::string kernel_symbol(const Hash128& hash);
 struct TensorInfo {
   DType dtype = DType::f32;
   Dims dims;
-  int64_t bytes = 0;  // Extent of the flat buffer.
+  int64_t bytes = 0;   // Extent of the flat buffer.
   int32_t alias = -1;  // Results: the parameter whose buffer is overwritten, or -1.
 };
 

@@ -22,8 +22,7 @@ constexpr int64_t kMicroN = 16;
 
 // c[4][16] += a[k][4] * b[k][16], all packed.
 template <typename T>
-void micro(const T* a, const T* b, int64_t k, T* c,
-                                              int64_t c_step) {
+void micro(const T* a, const T* b, int64_t k, T* c, int64_t c_step) {
   T sum[kMicroM][kMicroN];
   for (int64_t i = 0; i < kMicroM; ++i) {
     for (int64_t j = 0; j < kMicroN; ++j) sum[i][j] = T(0);
@@ -160,13 +159,15 @@ bool prefers_blas(const nrtsim_lib_call_t& call, const std::optional<Gemm>& gemm
   switch (dtype) {
     case DType::f64:
     case DType::c64:
-    case DType::c128: return true;
+    case DType::c128:
+      return true;
     case DType::f32:
       // With AVX-512 the own kernels are as fast as MKL's (107 and 102 GF/s at 256 cubed, 92 and
       // 89 at 1024 cubed on one Zen 4 core).
       return !gemm || (gemm_kernels() == gemm_kernels_avx2() && !gemm->skinny() &&
                        gemm->flops() > 1e6 * static_cast<double>(call.outputs[0].sizes[0]));
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -211,9 +212,8 @@ void run_dot(const Call& call) {
   with_compute(a.dtype, [&](auto tag) { dot<decltype(tag)>(call, a, b, y); });
 }
 
-int run_step(void* opaque, const nrtsim_lib_call_t* call, void* const* inputs,
-             void* const* outputs, const nrtsim_lib_context_t* context, char* message,
-             size_t message_bytes) {
+int run_step(void* opaque, const nrtsim_lib_call_t* call, void* const* inputs, void* const* outputs,
+             const nrtsim_lib_context_t* context, char* message, size_t message_bytes) {
   const auto* state = static_cast<const DotState*>(opaque);
   if (state != nullptr && state->tiny) {
     tiny_dot(*call, static_cast<const float*>(inputs[0]), static_cast<const float*>(inputs[1]),

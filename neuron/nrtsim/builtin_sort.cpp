@@ -3,7 +3,8 @@
 
 #include "neuron/nrtsim/builtin_support.h"
 
-// neuron.sort: ints {dim, descending + 2 * any order}; outputs values and i64 indices. Stable; NaN is the greatest.
+// neuron.sort: ints {dim, descending + 2 * any order}; outputs values and i64 indices. Stable; NaN
+// is the greatest.
 namespace neuron::nrtsim {
 namespace {
 

@@ -104,8 +104,8 @@ int run(const std::string& name, std::vector<Tensor*> inputs, std::vector<Tensor
                                   nullptr,      0};
   char message[512] = "";
   void* state = kernel->prepare != nullptr ? kernel->prepare(&call) : nullptr;
-  const int status = kernel->run(state, &call, in_data.data(), out_data.data(),
-                                 &library_context(), message, sizeof(message));
+  const int status = kernel->run(state, &call, in_data.data(), out_data.data(), &library_context(),
+                                 message, sizeof(message));
   if (state != nullptr && kernel->destroy != nullptr) kernel->destroy(state);
   g_message = message;
   return status;

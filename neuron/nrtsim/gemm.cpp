@@ -14,8 +14,8 @@
 namespace neuron::nrtsim {
 namespace {
 
-constexpr int64_t kBlockUnits = 256;    // Along k, of a packed block.
-constexpr int64_t kLongestRows = 264;   // Of a tile.
+constexpr int64_t kBlockUnits = 256;   // Along k, of a packed block.
+constexpr int64_t kLongestRows = 264;  // Of a tile.
 constexpr int64_t kLongestColumns = 512;
 constexpr int64_t kMostSharedUnits = 8 << 20;
 constexpr double kPieceNs = 10000;
@@ -25,10 +25,14 @@ int64_t bytes_of(Stored stored) { return stored == Stored::kF32 ? 4 : 2; }
 
 std::optional<Stored> stored_of(uint32_t dtype) {
   switch (static_cast<DType>(dtype)) {
-    case DType::f32: return Stored::kF32;
-    case DType::bf16: return Stored::kBf16;
-    case DType::f16: return Stored::kF16;
-    default: return std::nullopt;
+    case DType::f32:
+      return Stored::kF32;
+    case DType::bf16:
+      return Stored::kBf16;
+    case DType::f16:
+      return Stored::kF16;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -123,8 +127,8 @@ void Gemm::choose() {
   if (skinny && !tiny && (w_.row_stride == 1 || w_.column_stride == 1)) {
     way_ = w_.row_stride == 1 && k_ > 1 ? Way::kRows : Way::kColumns;
     if (w_.column_stride == 1 && n_ > 1 && w_.row_stride == 1 && k_ < n_) way_ = Way::kColumns;
-    x_in_place_ = x_.column_stride == 1 &&
-                  x_.stored == (unit_ == Unit::kPair ? Stored::kBf16 : Stored::kF32);
+    x_in_place_ =
+        x_.column_stride == 1 && x_.stored == (unit_ == Unit::kPair ? Stored::kBf16 : Stored::kF32);
     copy_step_ = k_;
     const int64_t row_bytes = x_.row_stride * bytes_of(x_.stored);
     if (way_ == Way::kRows && m_ > 3 && (!x_in_place_ || row_bytes % 1024 == 0)) {
@@ -274,8 +278,7 @@ void Gemm::run_skinny(const char* x, const char* w, char* y,
   });
 }
 
-void Gemm::skinny_chunk(const char* x, const char* w, char* y, int64_t first,
-                        int64_t count) const {
+void Gemm::skinny_chunk(const char* x, const char* w, char* y, int64_t first, int64_t count) const {
   thread_local Scratch results;
   // Rows of 2^n bytes would evict each other while kColumns walks over all of them.
   const bool in_place = y_in_place_ && (way_ == Way::kRows || m_ == 1);
@@ -284,14 +287,14 @@ void Gemm::skinny_chunk(const char* x, const char* w, char* y, int64_t first,
   const int64_t x_step = x_in_place_ ? x_.row_stride : copy_step_;
   const char* from = w + first * w_.column_stride * bytes_of(w_.stored);
   if (way_ == Way::kRows) {
-    kernels_->rows(w_.stored, {x, x_step, from, w_.column_stride, k_, count, static_cast<int>(m_),
-                               out, step});
+    kernels_->rows(w_.stored,
+                   {x, x_step, from, w_.column_stride, k_, count, static_cast<int>(m_), out, step});
   } else {
     for (int64_t i = 0; i < m_; ++i) {
       std::memset(out + i * step, 0, static_cast<size_t>(count) * sizeof(float));
     }
-    kernels_->columns(w_.stored, {x, x_step, from, w_.row_stride, k_, count,
-                                  static_cast<int>(m_), out, step});
+    kernels_->columns(w_.stored,
+                      {x, x_step, from, w_.row_stride, k_, count, static_cast<int>(m_), out, step});
   }
   if (!in_place) store(out, step, m_, count, y, 0, first);
 }
@@ -306,8 +309,8 @@ void Gemm::run_tiles(const char* x, const char* w, char* y,
     const int64_t blocks = (k_ + k_block_ - 1) / k_block_;
     const int64_t wide = round_up(n_, kernels_->panel);
     thread_local Scratch copies;
-    packed = reinterpret_cast<uint32_t*>(
-        copies.take(blocks * (m_ * x_step_ + wide * units_at(0)) + 16));
+    packed =
+        reinterpret_cast<uint32_t*>(copies.take(blocks * (m_ * x_step_ + wide * units_at(0)) + 16));
     pack_operands(x, w, packed, context);
   }
   parallel(context, batch_ * rows * columns, grain_, [&](int64_t begin, int64_t end) {
@@ -329,15 +332,13 @@ int64_t Gemm::units_at(int64_t l) const {
 }
 
 void Gemm::pack_x(const char* x, int64_t row, int64_t rows, int64_t l, uint32_t* to) const {
-  const char* from =
-      x + (row * x_.row_stride + l * x_.column_stride) * bytes_of(x_.stored);
+  const char* from = x + (row * x_.row_stride + l * x_.column_stride) * bytes_of(x_.stored);
   kernels_->pack({x_.stored, unit_, from, x_.row_stride, x_.column_stride, rows,
                   std::min(k_block_, k_ - l), to, x_step_, false});
 }
 
 void Gemm::pack_w(const char* w, int64_t column, int64_t columns, int64_t l, uint32_t* to) const {
-  const char* from =
-      w + (column * w_.column_stride + l * w_.row_stride) * bytes_of(w_.stored);
+  const char* from = w + (column * w_.column_stride + l * w_.row_stride) * bytes_of(w_.stored);
   kernels_->pack({w_.stored, unit_, from, w_.column_stride, w_.row_stride, columns,
                   std::min(k_block_, k_ - l), to, 0, true});
 }
@@ -361,9 +362,9 @@ void Gemm::pack_operands(const char* x, const char* w, uint32_t* packed,
           pack_x(x, row, std::min(kRows, m_ - row), l, packed + (block * m_ + row) * x_step_);
         } else {
           const int64_t column = (piece - x_pieces) * columns;
-          pack_w(w, column, std::min(columns, n_ - column), l,
-                 packed + blocks * m_ * x_step_ + block * wide * block_units +
-                     column * units_at(l));
+          pack_w(
+              w, column, std::min(columns, n_ - column), l,
+              packed + blocks * m_ * x_step_ + block * wide * block_units + column * units_at(l));
         }
       }
     }
@@ -399,8 +400,8 @@ void Gemm::tile(const char* x, const char* w, char* y, int64_t row, int64_t rows
     BlockArgs block{a, x_step_, b, panel, panel * units, c, c_step, rows, columns, units, l > 0};
     if (packed != nullptr) {
       block.a = packed + (at * m_ + row) * x_step_;
-      block.b = packed + blocks * m_ * x_step_ + at * round_up(n_, panel) * block_units +
-                column * units;
+      block.b =
+          packed + blocks * m_ * x_step_ + at * round_up(n_, panel) * block_units + column * units;
     } else {
       if (x_in_place_) {
         block.a = reinterpret_cast<const uint32_t*>(

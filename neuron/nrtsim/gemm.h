@@ -53,7 +53,7 @@ class Gemm {
   Unit unit_ = Unit::kF32;
   Way way_ = Way::kTiles;
   bool x_in_place_ = false, w_in_place_ = false, y_in_place_ = false;
-  int64_t chunk_ = 1;     // Columns of a piece of a skinny product.
+  int64_t chunk_ = 1;      // Columns of a piece of a skinny product.
   int64_t copy_step_ = 0;  // Elements from row to row of a copied x there.
   int64_t tile_m_ = 1, tile_n_ = 1, k_block_ = 1;
   int64_t x_step_ = 0;   // Units from row to row of a packed x.

@@ -106,20 +106,21 @@ void pack_of(const PackArgs& x) {
 
 void pack_any(const PackArgs& x) {
   switch (x.stored) {
-    case Stored::kF32: return pack_of<Stored::kF32>(x);
-    case Stored::kF16: return pack_of<Stored::kF16>(x);
-    case Stored::kBf16: return pack_of<Stored::kBf16>(x);
+    case Stored::kF32:
+      return pack_of<Stored::kF32>(x);
+    case Stored::kF16:
+      return pack_of<Stored::kF16>(x);
+    case Stored::kBf16:
+      return pack_of<Stored::kBf16>(x);
   }
 }
 
-constexpr GemmKernels kKernels = {V::kPanel,   false,     block_any, pack_any, rows_any,
-                                  columns_any, store_any, widen_any};
+constexpr GemmKernels kKernels = {V::kPanel, false,       block_any, pack_any,
+                                  rows_any,  columns_any, store_any, widen_any};
 
 }  // namespace
 
-const GemmKernels* gemm_kernels_avx2() {
-  return has_avx2() ? &kKernels : nullptr;
-}
+const GemmKernels* gemm_kernels_avx2() { return has_avx2() ? &kKernels : nullptr; }
 
 }  // namespace neuron::nrtsim
 

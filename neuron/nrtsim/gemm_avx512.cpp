@@ -138,8 +138,8 @@ void pair_rows(const RowsArgs& a, int64_t n) {
       const __m512i weight = _mm512_maskz_loadu_epi16(mask, w + j * a.w_step + l);
       NEURON_UNROLL
       for (int i = 0; i < kM; ++i) {
-        sum[j][i][0] = dot_pairs(sum[j][i][0],
-                                 _mm512_maskz_loadu_epi16(mask, x + i * a.x_step + l), weight);
+        sum[j][i][0] =
+            dot_pairs(sum[j][i][0], _mm512_maskz_loadu_epi16(mask, x + i * a.x_step + l), weight);
       }
     }
   }
@@ -167,12 +167,12 @@ void rows_pairs(Stored stored, const RowsArgs& a) {
   });
 }
 
-alignas(64) constexpr uint16_t kInterleaveLow[32] = {
-    0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-    8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-alignas(64) constexpr uint16_t kInterleaveHigh[32] = {
-    16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
-    24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+alignas(64) constexpr uint16_t kInterleaveLow[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                                     37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                                     11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+alignas(64) constexpr uint16_t kInterleaveHigh[32] = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21,
+                                                      53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58,
+                                                      27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
 
 // Rows l to l + 2 * kK of w; `rows` of them exist (the last may be missing).
 template <int kM, int kK>
@@ -199,8 +199,8 @@ void pair_columns(const ColumnsArgs& a, int64_t l, int64_t rows) {
     for (int u = 0; u < kK; ++u) {
       const uint16_t* at = w + 2 * u * a.w_step + n;
       const __m512i first = _mm512_maskz_loadu_epi16(mask, at);
-      const __m512i second = 2 * u + 1 < rows ? _mm512_maskz_loadu_epi16(mask, at + a.w_step)
-                                              : _mm512_setzero_si512();
+      const __m512i second =
+          2 * u + 1 < rows ? _mm512_maskz_loadu_epi16(mask, at + a.w_step) : _mm512_setzero_si512();
       V::prefetch_l2(reinterpret_cast<const char*>(at + 2 * kK * a.w_step));
       V::prefetch_l2(reinterpret_cast<const char*>(at + (2 * kK + 1) * a.w_step));
       weight[u][0] = _mm512_permutex2var_epi16(first, low, second);
@@ -316,10 +316,10 @@ void pack_of(const PackArgs& x) {
         for (int64_t l = 0; l < units; l += 16) {
           __m512i r[16];
           for (int64_t i = 0; i < 16; ++i) {
-            r[i] = i < used ? along_k<kStored, kUnit>(
-                                  from + (first + half + i) * stride + l * kPer * kSize,
-                                  x.k - l * kPer)
-                            : _mm512_setzero_si512();
+            r[i] = i < used
+                       ? along_k<kStored, kUnit>(
+                             from + (first + half + i) * stride + l * kPer * kSize, x.k - l * kPer)
+                       : _mm512_setzero_si512();
           }
           transpose(r);
           const int64_t rows = std::min<int64_t>(16, units - l);
@@ -342,9 +342,8 @@ void pack_of(const PackArgs& x) {
           _mm512_storeu_si512(panel + l * V::kPanel,
                               along_free<kStored, kUnit>(at, k_stride, used, second));
           const int64_t rest = std::max<int64_t>(used - 16, 0);
-          _mm512_storeu_si512(
-              panel + l * V::kPanel + 16,
-              along_free<kStored, kUnit>(at + 16 * kSize, k_stride, rest, second));
+          _mm512_storeu_si512(panel + l * V::kPanel + 16,
+                              along_free<kStored, kUnit>(at + 16 * kSize, k_stride, rest, second));
         }
       }
       return;
@@ -373,18 +372,20 @@ void pack_of(const PackArgs& x) {
 
 void pack_any(const PackArgs& x) {
   switch (x.stored) {
-    case Stored::kF32: return pack_of<Stored::kF32, Unit::kF32>(x);
-    case Stored::kF16: return pack_of<Stored::kF16, Unit::kF32>(x);
+    case Stored::kF32:
+      return pack_of<Stored::kF32, Unit::kF32>(x);
+    case Stored::kF16:
+      return pack_of<Stored::kF16, Unit::kF32>(x);
     case Stored::kBf16:
       return x.unit == Unit::kPair ? pack_of<Stored::kBf16, Unit::kPair>(x)
                                    : pack_of<Stored::kBf16, Unit::kF32>(x);
   }
 }
 
-constexpr GemmKernels kPairs = {V::kPanel,     true,       block_any, pack_any, rows_pairs,
-                                columns_pairs, store_any, widen_any};
-constexpr GemmKernels kWide = {V::kPanel,   false,     block_any, pack_any, rows_any,
-                               columns_any, store_any, widen_any};
+constexpr GemmKernels kPairs = {V::kPanel,  true,          block_any, pack_any,
+                                rows_pairs, columns_pairs, store_any, widen_any};
+constexpr GemmKernels kWide = {V::kPanel, false,       block_any, pack_any,
+                               rows_any,  columns_any, store_any, widen_any};
 
 }  // namespace
 

@@ -220,8 +220,8 @@ inline void rows_by_rows(const RowsArgs& a, int64_t n) {
           load_part<kStored>(w + (j * a.w_step + l) * kBytes<kStored>, a.k - l);
       NEURON_UNROLL
       for (int i = 0; i < kM; ++i) {
-        sum[j][i] = V::fma(load_part<Stored::kF32>(x + i * a.x_step + l, a.k - l), weight,
-                           sum[j][i]);
+        sum[j][i] =
+            V::fma(load_part<Stored::kF32>(x + i * a.x_step + l, a.k - l), weight, sum[j][i]);
       }
     }
   }
@@ -241,14 +241,22 @@ constexpr int rows_at_once(int m) {
 template <typename Function>
 inline void with_rows(int m, Function&& function) {
   switch (m) {
-    case 1: return function(std::integral_constant<int, 1>());
-    case 2: return function(std::integral_constant<int, 2>());
-    case 3: return function(std::integral_constant<int, 3>());
-    case 4: return function(std::integral_constant<int, 4>());
-    case 5: return function(std::integral_constant<int, 5>());
-    case 6: return function(std::integral_constant<int, 6>());
-    case 7: return function(std::integral_constant<int, 7>());
-    default: return function(std::integral_constant<int, 8>());
+    case 1:
+      return function(std::integral_constant<int, 1>());
+    case 2:
+      return function(std::integral_constant<int, 2>());
+    case 3:
+      return function(std::integral_constant<int, 3>());
+    case 4:
+      return function(std::integral_constant<int, 4>());
+    case 5:
+      return function(std::integral_constant<int, 5>());
+    case 6:
+      return function(std::integral_constant<int, 6>());
+    case 7:
+      return function(std::integral_constant<int, 7>());
+    default:
+      return function(std::integral_constant<int, 8>());
   }
 }
 
@@ -338,9 +346,12 @@ void widen_any(Stored stored, const void* from, int64_t count, float* to) {
     }
   };
   switch (stored) {
-    case Stored::kF32: return run(std::integral_constant<Stored, Stored::kF32>());
-    case Stored::kBf16: return run(std::integral_constant<Stored, Stored::kBf16>());
-    case Stored::kF16: return run(std::integral_constant<Stored, Stored::kF16>());
+    case Stored::kF32:
+      return run(std::integral_constant<Stored, Stored::kF32>());
+    case Stored::kBf16:
+      return run(std::integral_constant<Stored, Stored::kBf16>());
+    case Stored::kF16:
+      return run(std::integral_constant<Stored, Stored::kF16>());
   }
 }
 
@@ -369,16 +380,22 @@ struct MultiplyF32 {
 
 void rows_any(Stored stored, const RowsArgs& a) {
   switch (stored) {
-    case Stored::kF32: return rows_of<Stored::kF32>(a);
-    case Stored::kBf16: return rows_of<Stored::kBf16>(a);
-    case Stored::kF16: return rows_of<Stored::kF16>(a);
+    case Stored::kF32:
+      return rows_of<Stored::kF32>(a);
+    case Stored::kBf16:
+      return rows_of<Stored::kBf16>(a);
+    case Stored::kF16:
+      return rows_of<Stored::kF16>(a);
   }
 }
 
 void columns_any(Stored stored, const ColumnsArgs& a) {
   switch (stored) {
-    case Stored::kF32: return columns_of<Stored::kF32>(a);
-    case Stored::kBf16: return columns_of<Stored::kBf16>(a);
-    case Stored::kF16: return columns_of<Stored::kF16>(a);
+    case Stored::kF32:
+      return columns_of<Stored::kF32>(a);
+    case Stored::kBf16:
+      return columns_of<Stored::kBf16>(a);
+    case Stored::kF16:
+      return columns_of<Stored::kF16>(a);
   }
 }

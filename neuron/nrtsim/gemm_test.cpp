@@ -66,12 +66,10 @@ const nrtsim_lib_context_t kPieces = {
       }
     },
     4};
-const nrtsim_lib_context_t kWhole = {
-    sizeof(nrtsim_lib_context_t),
-    [](void (*body)(void*, int64_t, int64_t), void* user, int64_t count, int64_t) {
-      body(user, 0, count);
-    },
-    1};
+const nrtsim_lib_context_t kWhole = {sizeof(nrtsim_lib_context_t),
+                                     [](void (*body)(void*, int64_t, int64_t), void* user,
+                                        int64_t count, int64_t) { body(user, 0, count); },
+                                     1};
 
 void check(const GemmKernels* kernels, DType in, DType out, std::array<int64_t, 4> size,
            int layout) {

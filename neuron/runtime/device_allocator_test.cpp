@@ -205,8 +205,10 @@ TEST_F(DeviceAllocatorTest, OutOfMemoryReleasesTheCacheThenExplains) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
     const std::string text = error.what();
-    EXPECT_NE(text.find("neuron:3: out of memory: cannot allocate 100.00 MiB: 150.00 MiB of 200.00 MiB in use"),
-              std::string::npos)
+    EXPECT_NE(
+        text.find(
+            "neuron:3: out of memory: cannot allocate 100.00 MiB: 150.00 MiB of 200.00 MiB in use"),
+        std::string::npos)
         << text;
     EXPECT_NE(text.find("cached"), std::string::npos);
   }
@@ -289,7 +291,12 @@ TEST_F(DeviceAllocatorTest, WaitsForRecordedStreams) {
   FakeSource source(1024 * kMiB);
   DeviceAllocator allocator(0, &source);
   std::atomic<bool> go{false};
-  enqueue(0, 7, [&] { while (!go) std::this_thread::yield(); }, {}, "test::wait");
+  enqueue(
+      0, 7,
+      [&] {
+        while (!go) std::this_thread::yield();
+      },
+      {}, "test::wait");
   Block* a = allocator.allocate(4096, 0);
   void* address = a->address;
   record_stream(a, 7);

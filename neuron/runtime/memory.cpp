@@ -17,8 +17,8 @@ std::atomic<DeviceAllocator*> g_allocators[kMaxDevices];
 bool is_device_number(int device) { return device >= 0 && device < kMaxDevices; }
 
 void check_device_number(int device) {
-  NEURON_CHECK(is_device_number(device) && device < device_count(), kInvalid, "no device neuron:",
-               device, "; ", device_count(), " are visible");
+  NEURON_CHECK(is_device_number(device) && device < device_count(), kInvalid,
+               "no device neuron:", device, "; ", device_count(), " are visible");
 }
 
 }  // namespace
@@ -49,8 +49,9 @@ DeviceAllocator& allocator_of(int device) {
 DeviceRange range_of(const Block* block, const void* address, size_t bytes) {
   const auto* begin = static_cast<const std::byte*>(address);
   const std::byte* end = block->address + block->size;
-  NEURON_ASSERT(begin >= block->address && begin <= end && bytes <= static_cast<size_t>(end - begin),
-                "a buffer of ", bytes, " bytes does not lie in its block of ", block->size);
+  NEURON_ASSERT(
+      begin >= block->address && begin <= end && bytes <= static_cast<size_t>(end - begin),
+      "a buffer of ", bytes, " bytes does not lie in its block of ", block->size);
   const Region& region = block->segment->region;
   return {region.handle,
           static_cast<size_t>(begin - static_cast<const std::byte*>(region.address))};

@@ -33,7 +33,12 @@ TEST(PinnedMemory, IsReusedOnceQueuedWorkHasPassed) {
   set_inline_for_testing(false);
   std::atomic<bool> go{false};
   void* a = allocate_pinned(20000);
-  enqueue(0, 0, [&] { while (!go) std::this_thread::yield(); }, {}, "test::wait");
+  enqueue(
+      0, 0,
+      [&] {
+        while (!go) std::this_thread::yield();
+      },
+      {}, "test::wait");
   free_pinned(a);
   void* b = allocate_pinned(20000);
   EXPECT_NE(a, b);

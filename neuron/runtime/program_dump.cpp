@@ -36,8 +36,7 @@ std::unique_ptr<ProgramDump> ProgramDump::create(const hlo::Module& module) {
   write_file(base + ".mlir", text.data(), text.size());
   std::vector<DType> kinds;
   for (const hlo::Scalar& scalar : module.scalars()) kinds.push_back(scalar.kind);
-  return std::unique_ptr<ProgramDump>(
-      new ProgramDump(base, std::move(kinds), env::dump_data()));
+  return std::unique_ptr<ProgramDump>(new ProgramDump(base, std::move(kinds), env::dump_data()));
 }
 
 bool ProgramDump::claim_run() noexcept { return data_pending_.exchange(false); }

@@ -56,7 +56,8 @@ int run_sum(void*, const nrtsim_lib_call_t* call, void* const* inputs, void* con
 
 const nrtsim_lib_kernel_t kSumKernel = {sizeof(nrtsim_lib_kernel_t), nullptr, run_sum, nullptr};
 
-// --- A compiler that turns any module into one call of that kernel --------------------------------
+// --- A compiler that turns any module into one call of that kernel
+// --------------------------------
 
 class FakeCompiler : public compiler::Compiler {
  public:
@@ -77,8 +78,8 @@ class FakeCompiler : public compiler::Compiler {
     step.kind = neff::Step::Kind::Library;
     step.library.name = "test.sum";
     const auto tensor = [](Kind kind, uint32_t index, const hlo::Type& type) {
-      return neff::LibraryTensor{{kind, index, 0}, type.dtype, type.dims,
-                                 contiguous_strides(type.dims)};
+      return neff::LibraryTensor{
+          {kind, index, 0}, type.dtype, type.dims, contiguous_strides(type.dims)};
     };
     const auto info = [](const hlo::Type& type) {
       return neff::TensorInfo{type.dtype, type.dims,
@@ -471,10 +472,13 @@ TEST(RuntimeDeathTest, ShutdownDrainsAndRefuses) {
         set_inline_for_testing(false);
         static BlockRef kept = allocate(0, 100, 0);  // Freed after main.
         std::atomic<bool> ran{false};
-        enqueue(0, 0, [&] {
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));
-          ran = true;
-        }, {}, "x");
+        enqueue(
+            0, 0,
+            [&] {
+              std::this_thread::sleep_for(std::chrono::milliseconds(20));
+              ran = true;
+            },
+            {}, "x");
         shutdown();
         shutdown();
         bool refused = false;

@@ -14,7 +14,8 @@
 // What the torch layers (aten, dynamo, c10d) see of the runtime. Nothing here knows torch.
 namespace neuron::runtime {
 
-// --- Devices --------------------------------------------------------------------------------------
+// --- Devices
+// --------------------------------------------------------------------------------------
 
 /// Logical NeuronCores visible to this process. Cheap, never throws, does not open the runtime.
 int device_count() noexcept;
@@ -26,13 +27,14 @@ bool is_initialized() noexcept;
 bool in_bad_fork() noexcept;
 
 struct DeviceProperties {
-  std::string name;    // "trn2", "trn3"
+  std::string name;          // "trn2", "trn3"
   int64_t total_memory = 0;  // Bytes of HBM of the logical core
   int lnc = 2;
 };
 DeviceProperties device_properties(int index);
 
-// --- Memory ---------------------------------------------------------------------------------------
+// --- Memory
+// ---------------------------------------------------------------------------------------
 
 /// One allocated piece of device memory, reference counted: tensors hold one reference through
 /// their DataPtr, queued work holds others. Freed to its stream's pool when the count drops to 0.
@@ -126,7 +128,8 @@ void free_pinned(void* address) noexcept;
 bool is_pinned(const void* address) noexcept;
 void empty_pinned_cache();
 
-// --- Streams and events ---------------------------------------------------------------------------
+// --- Streams and events
+// ---------------------------------------------------------------------------
 
 /// Stream 0 is a device's default stream. Ids are per device.
 int64_t new_stream(int device, int priority);
@@ -149,7 +152,8 @@ void synchronize_event(Event* event);
 /// Milliseconds between two completed timing events, host clock.
 double elapsed_ms(Event* start, Event* end);
 
-// --- Programs -------------------------------------------------------------------------------------
+// --- Programs
+// -------------------------------------------------------------------------------------
 
 /// A compiled and loaded program. Immutable; shared by all threads.
 class Program;
@@ -179,9 +183,9 @@ void launch(int device, int64_t stream, const ProgramRef& program,
             std::span<const Buffer> parameters, std::span<const ScalarSlot> scalars,
             std::span<const Buffer> results, const char* op);
 
-/// Transfers of `bytes` in stream order through the NRT. `wait`: return only when done (host memory may
-/// be reused or read); otherwise the host memory must be pinned and stay untouched until the stream
-/// has passed.
+/// Transfers of `bytes` in stream order through the NRT. `wait`: return only when done (host memory
+/// may be reused or read); otherwise the host memory must be pinned and stay untouched until the
+/// stream has passed.
 void write(int device, int64_t stream, Buffer destination, const void* source, size_t bytes,
            bool wait);
 void read(int device, int64_t stream, void* destination, Buffer source, size_t bytes, bool wait);
@@ -189,14 +193,14 @@ void read(int device, int64_t stream, void* destination, Buffer source, size_t b
 void copy(int device, int64_t stream, Buffer destination, Buffer source, size_t bytes);
 
 /// Enqueues host work in stream order (transfers, fallback write-backs). The blocks are kept.
-void enqueue(int device, int64_t stream, std::function<void()> work,
-             std::span<Block* const> blocks, const char* op);
+void enqueue(int device, int64_t stream, std::function<void()> work, std::span<Block* const> blocks,
+             const char* op);
 
 /// Everything runs on the calling thread (up to 3 cores, or by TORCH_NEURONX_EXECUTOR=inline).
 bool is_inline() noexcept;
 
 struct RuntimeStats {
-  uint64_t programs_built = 0;     // load_program misses
+  uint64_t programs_built = 0;  // load_program misses
   uint64_t kernels_compiled = 0;
   uint64_t launches = 0;
   uint64_t disk_hits = 0;

@@ -131,8 +131,8 @@ void synchronize_device(int device) {
   for (int64_t stream = 0; stream < kStreams; ++stream) raise_deferred(g_streams[device][stream]);
 }
 
-void enqueue(int device, int64_t stream, std::function<void()> work,
-             std::span<Block* const> blocks, const char* op) {
+void enqueue(int device, int64_t stream, std::function<void()> work, std::span<Block* const> blocks,
+             const char* op) {
   check_accepting();
   StreamState& state = stream_state(device, stream);
   if (state.is_captured()) [[unlikely]] {

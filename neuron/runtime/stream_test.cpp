@@ -76,10 +76,8 @@ TEST_P(StreamTest, TurnsForeignExceptionsIntoErrors) {
 
 TEST_P(StreamTest, BlockingModeRaisesAtOnce) {
   set_blocking(true);
-  EXPECT_NE(error_of([] {
-              enqueue(0, 0, [] { raise(ErrorKind::kDevice, "bad"); }, {}, "aten::x");
-            }),
-            "");
+  EXPECT_NE(
+      error_of([] { enqueue(0, 0, [] { raise(ErrorKind::kDevice, "bad"); }, {}, "aten::x"); }), "");
   EXPECT_NO_THROW(synchronize_device(0));
 }
 
@@ -89,7 +87,13 @@ TEST_P(StreamTest, EventsMarkPoints) {
   EXPECT_NO_THROW(synchronize_event(unrecorded));
   std::atomic<bool> go{GetParam()};
   std::atomic<bool> done{false};
-  enqueue(0, 3, [&] { while (!go) std::this_thread::yield(); done = true; }, {}, "test::wait");
+  enqueue(
+      0, 3,
+      [&] {
+        while (!go) std::this_thread::yield();
+        done = true;
+      },
+      {}, "test::wait");
   Event* event = create_event(false);
   record_event(event, 0, 3);
   EXPECT_EQ(query_event(event), GetParam());
@@ -132,11 +136,14 @@ TEST_P(StreamTest, TimesIntervals) {
 
 TEST_P(StreamTest, WorkMayUseTheRuntime) {
   int value = 0;
-  enqueue(0, 0, [&] {
-    enqueue(0, 0, [&] { value = 1; }, {}, "inner");
-    synchronize_stream(0, 0);
-    if (value == 1) value = 2;
-  }, {}, "outer");
+  enqueue(
+      0, 0,
+      [&] {
+        enqueue(0, 0, [&] { value = 1; }, {}, "inner");
+        synchronize_stream(0, 0);
+        if (value == 1) value = 2;
+      },
+      {}, "outer");
   synchronize_device(0);
   EXPECT_EQ(value, 2);
 }

@@ -46,8 +46,7 @@ NestEmitter::V NestEmitter::and_masks(V a, V b_mask) {
 NestEmitter::V NestEmitter::access_base(const Access& access) {
   const auto found = base_.find(&access);
   NEURON_ASSERT(found != base_.end());
-  const bool tiled =
-      tile_row_ != nullptr && varies(access, tile_axis_, tile_axis_ + 1);
+  const bool tiled = tile_row_ != nullptr && varies(access, tile_axis_, tile_axis_ + 1);
   if (!tiled && (!nest_.column_reduce || !varies(access, parallel_, row_axis_))) {
     return found->second;
   }
@@ -82,9 +81,12 @@ NestEmitter::V NestEmitter::row_stride(const Access& access) {
 Lanes NestEmitter::emit_statement(StmtId id, int u) {
   const Stmt& stmt = *statements_[id];
   switch (stmt.kind) {
-    case StmtKind::Load: return emit_load(stmt, u);
-    case StmtKind::Gather: return emit_gather(id, stmt, u);
-    case StmtKind::Constant: return v.constant(stmt.type, stmt.bits);
+    case StmtKind::Load:
+      return emit_load(stmt, u);
+    case StmtKind::Gather:
+      return emit_gather(id, stmt, u);
+    case StmtKind::Constant:
+      return v.constant(stmt.type, stmt.bits);
     case StmtKind::Scalar: {
       V slot = b.CreateShl(argument(&stmt, 0), v.i64(4));
       V pointer = b.CreateGEP(b.getInt8Ty(), pointer_[stmt.access.pointer], slot);
@@ -103,7 +105,8 @@ Lanes NestEmitter::emit_statement(StmtId id, int u) {
       }
       return v.convert({index}, DType::i64, stmt.type);
     }
-    case StmtKind::Linear: return v.convert({emit_linear(stmt, u)}, DType::i64, stmt.type);
+    case StmtKind::Linear:
+      return v.convert({emit_linear(stmt, u)}, DType::i64, stmt.type);
     case StmtKind::Compute: {
       SmallVector<StmtId, 4> ids = stmt.in;
       std::vector<Lanes> in;
@@ -112,7 +115,8 @@ Lanes NestEmitter::emit_statement(StmtId id, int u) {
       const size_t typed = stmt.op == hlo::Op::Select ? 1 : 0;
       return v.compute(stmt.op, statements_[ids[typed]]->type, in, stmt.number, stmt.type);
     }
-    case StmtKind::Philox: return emit_philox(stmt, u);
+    case StmtKind::Philox:
+      return emit_philox(stmt, u);
     case StmtKind::Reduced: {
       const auto number = static_cast<size_t>(stmt.number);
       const RowReduce& reduce = *reduces_[number];
@@ -156,7 +160,8 @@ NestEmitter::V NestEmitter::emit_linear(const Stmt& stmt, int u) {
   for (size_t axis = 0; axis < access.kind.size(); ++axis) {
     if (access.kind[axis] == Stride::Zero) continue;
     if (axis == row_axis_ && row_kind(access) == Stride::Zero) continue;
-    V step = access.kind[axis] == Stride::Unit ? nullptr : argument(&access, static_cast<int>(axis));
+    V step =
+        access.kind[axis] == Stride::Unit ? nullptr : argument(&access, static_cast<int>(axis));
     V index = axis == row_axis_ ? positions_[u].index : index_[axis];
     scalar = b.CreateAdd(scalar, step == nullptr ? index : b.CreateMul(index, step));
     if (axis == row_axis_) {
@@ -273,8 +278,7 @@ void NestEmitter::emit_stores(const Sweep& sweep) {
       const int u = static_cast<int>(k);
       V mask = positions_[k].mask;
       if (store.mask != kNoStmt) {
-        mask = and_masks(mask,
-                         v.is_true(value(store.mask, u), statements_[store.mask]->type));
+        mask = and_masks(mask, v.is_true(value(store.mask, u), statements_[store.mask]->type));
       }
       const Lanes x =
           v.convert(value(store.value, u), statements_[store.value]->type, access.stored);
@@ -282,8 +286,8 @@ void NestEmitter::emit_stores(const Sweep& sweep) {
         v.store_streaming(access.stored, x, access_base(access), positions_[k].index);
         continue;
       }
-      v.store(access.stored, x, access_base(access), positions_[k].index, kind,
-              row_stride(access), mask, dummy_);
+      v.store(access.stored, x, access_base(access), positions_[k].index, kind, row_stride(access),
+              mask, dummy_);
     }
   }
 }

@@ -112,9 +112,8 @@ void NestEmitter::emit_column_sweep(size_t number) {
       flatten(running, step);
       V carry = nullptr;
       for (size_t k = reduced; k-- > 0;) {
-        V next = carry == nullptr
-                     ? b.CreateAdd(counters[k], v.i64(1))
-                     : b.CreateAdd(counters[k], b.CreateZExt(carry, b.getInt64Ty()));
+        V next = carry == nullptr ? b.CreateAdd(counters[k], v.i64(1))
+                                  : b.CreateAdd(counters[k], b.CreateZExt(carry, b.getInt64Ty()));
         if (k > 0) {
           carry = b.CreateICmpEQ(next, extent(parallel_ + k));
           next = b.CreateSelect(carry, v.i64(0), next);
@@ -144,8 +143,7 @@ void NestEmitter::emit_column_sweep(size_t number) {
     for (size_t r = 0; r < count; ++r) {
       Running& total = totals[u * count + r];
       if (total.index != nullptr) {
-        V none = b.CreateICmpEQ(total.index,
-                                v.splat(v.i64(std::numeric_limits<int64_t>::max())));
+        V none = b.CreateICmpEQ(total.index, v.splat(v.i64(std::numeric_limits<int64_t>::max())));
         total.index = b.CreateSelect(none, v.splat(v.i64(-1)), total.index);
       }
       reduced_[u][base + r] = total;

@@ -21,24 +21,36 @@ bool is_small_float(DType type) {
 
 llvm::CmpInst::Predicate float_predicate(int64_t direction) {
   switch (static_cast<Direction>(direction)) {
-    case Direction::EQ: return llvm::CmpInst::FCMP_OEQ;
-    case Direction::NE: return llvm::CmpInst::FCMP_UNE;
-    case Direction::LT: return llvm::CmpInst::FCMP_OLT;
-    case Direction::LE: return llvm::CmpInst::FCMP_OLE;
-    case Direction::GT: return llvm::CmpInst::FCMP_OGT;
-    case Direction::GE: return llvm::CmpInst::FCMP_OGE;
+    case Direction::EQ:
+      return llvm::CmpInst::FCMP_OEQ;
+    case Direction::NE:
+      return llvm::CmpInst::FCMP_UNE;
+    case Direction::LT:
+      return llvm::CmpInst::FCMP_OLT;
+    case Direction::LE:
+      return llvm::CmpInst::FCMP_OLE;
+    case Direction::GT:
+      return llvm::CmpInst::FCMP_OGT;
+    case Direction::GE:
+      return llvm::CmpInst::FCMP_OGE;
   }
   raise(ErrorKind::kInternal, "bad compare direction ", direction);
 }
 
 llvm::CmpInst::Predicate int_predicate(int64_t direction, bool is_signed) {
   switch (static_cast<Direction>(direction)) {
-    case Direction::EQ: return llvm::CmpInst::ICMP_EQ;
-    case Direction::NE: return llvm::CmpInst::ICMP_NE;
-    case Direction::LT: return is_signed ? llvm::CmpInst::ICMP_SLT : llvm::CmpInst::ICMP_ULT;
-    case Direction::LE: return is_signed ? llvm::CmpInst::ICMP_SLE : llvm::CmpInst::ICMP_ULE;
-    case Direction::GT: return is_signed ? llvm::CmpInst::ICMP_SGT : llvm::CmpInst::ICMP_UGT;
-    case Direction::GE: return is_signed ? llvm::CmpInst::ICMP_SGE : llvm::CmpInst::ICMP_UGE;
+    case Direction::EQ:
+      return llvm::CmpInst::ICMP_EQ;
+    case Direction::NE:
+      return llvm::CmpInst::ICMP_NE;
+    case Direction::LT:
+      return is_signed ? llvm::CmpInst::ICMP_SLT : llvm::CmpInst::ICMP_ULT;
+    case Direction::LE:
+      return is_signed ? llvm::CmpInst::ICMP_SLE : llvm::CmpInst::ICMP_ULE;
+    case Direction::GT:
+      return is_signed ? llvm::CmpInst::ICMP_SGT : llvm::CmpInst::ICMP_UGT;
+    case Direction::GE:
+      return is_signed ? llvm::CmpInst::ICMP_SGE : llvm::CmpInst::ICMP_UGE;
   }
   raise(ErrorKind::kInternal, "bad compare direction ", direction);
 }
@@ -64,36 +76,46 @@ bool supports(Op op, DType type) {
       case Op::Multiply:
       case Op::Divide:
       case Op::Compare:
-      case Op::Select: return true;
-      default: return false;
+      case Op::Select:
+        return true;
+      default:
+        return false;
     }
   }
   switch (op) {
     case Op::Convert:
     case Op::BitcastConvert:
     case Op::Compare:
-    case Op::Select: return true;
+    case Op::Select:
+      return true;
     case Op::Add:
     case Op::Multiply:
     case Op::Maximum:
-    case Op::Minimum: return true;
+    case Op::Minimum:
+      return true;
     case Op::Not:
     case Op::And:
     case Op::Or:
-    case Op::Xor: return is_integer(type) || type == DType::pred;
+    case Op::Xor:
+      return is_integer(type) || type == DType::pred;
     case Op::ShiftLeft:
     case Op::ShiftRightArithmetic:
     case Op::ShiftRightLogical:
-    case Op::Popcnt: return is_integer(type);
+    case Op::Popcnt:
+      return is_integer(type);
     case Op::Abs:
     case Op::Negate:
     case Op::Sign:
     case Op::Subtract:
     case Op::Divide:
-    case Op::Remainder: return type != DType::pred;
-    case Op::Real: return is_floating(type);
-    case Op::Complex: return type == DType::f32 || type == DType::f64;
-    case Op::NextAfter: return type == DType::f32 || type == DType::f64;
+    case Op::Remainder:
+      return type != DType::pred;
+    case Op::Real:
+      return is_floating(type);
+    case Op::Complex:
+      return type == DType::f32 || type == DType::f64;
+    case Op::NextAfter:
+      return type == DType::f32 || type == DType::f64;
     case Op::Sqrt:
     case Op::Ceil:
     case Op::Floor:
@@ -102,8 +124,10 @@ bool supports(Op op, DType type) {
     case Op::IsFinite:
     case Op::IsNan:
     case Op::Fma:
-    case Op::Atan2: return is_floating(type);
-    default: return is_floating(type) && VectorMath::has(op);
+    case Op::Atan2:
+      return is_floating(type);
+    default:
+      return is_floating(type) && VectorMath::has(op);
   }
 }
 
@@ -116,9 +140,12 @@ Lanes VectorEmitter::select(Value* mask, const Lanes& on_true, const Lanes& on_f
 Lanes VectorEmitter::compute(Op op, DType type, std::span<const Lanes> in, int64_t number,
                              DType result) {
   switch (op) {
-    case Op::Convert: return convert(in[0], type, result);
-    case Op::Select: return select(in[0].re, in[1], in[2]);
-    case Op::Complex: return {in[0].re, in[1].re};
+    case Op::Convert:
+      return convert(in[0], type, result);
+    case Op::Select:
+      return select(in[0].re, in[1], in[2]);
+    case Op::Complex:
+      return {in[0].re, in[1].re};
     case Op::BitcastConvert:
       if (type == result) return in[0];
       if (type == DType::pred) return {b.CreateZExt(in[0].re, vector_type(result))};
@@ -127,7 +154,8 @@ Lanes VectorEmitter::compute(Op op, DType type, std::span<const Lanes> in, int64
       }
       if (is_complex(type) || is_complex(result)) no_code(op, type);
       return {b.CreateBitCast(in[0].re, vector_type(result))};
-    default: break;
+    default:
+      break;
   }
   if (is_complex(type)) return compute_complex(op, type, in, number);
   Value* parts[3] = {};
@@ -149,44 +177,66 @@ Value* VectorEmitter::compute_float(Op op, std::span<Value* const> in, int64_t n
   };
   const auto real = [&](double value) { return llvm::ConstantFP::get(type, value); };
   switch (op) {
-    case Op::Add: return b.CreateFAdd(in[0], in[1]);
-    case Op::Subtract: return b.CreateFSub(in[0], in[1]);
-    case Op::Multiply: return b.CreateFMul(in[0], in[1]);
-    case Op::Divide: return b.CreateFDiv(in[0], in[1]);
-    case Op::Fma: return b.CreateIntrinsic(Intrinsic::fma, {type}, {in[0], in[1], in[2]});
+    case Op::Add:
+      return b.CreateFAdd(in[0], in[1]);
+    case Op::Subtract:
+      return b.CreateFSub(in[0], in[1]);
+    case Op::Multiply:
+      return b.CreateFMul(in[0], in[1]);
+    case Op::Divide:
+      return b.CreateFDiv(in[0], in[1]);
+    case Op::Fma:
+      return b.CreateIntrinsic(Intrinsic::fma, {type}, {in[0], in[1], in[2]});
     // Compare and select, not maxnum: NaN wins.
     case Op::Maximum:
     case Op::Minimum: {
-      Value* better = op == Op::Maximum ? b.CreateFCmpOGT(in[1], in[0])
-                                        : b.CreateFCmpOLT(in[1], in[0]);
+      Value* better =
+          op == Op::Maximum ? b.CreateFCmpOGT(in[1], in[0]) : b.CreateFCmpOLT(in[1], in[0]);
       Value* best = b.CreateSelect(better, in[1], in[0]);
       return b.CreateSelect(b.CreateFCmpUNO(in[1], in[1]), in[1], best);
     }
-    case Op::Compare: return b.CreateFCmp(float_predicate(number), in[0], in[1]);
-    case Op::Abs: return intrinsic(Intrinsic::fabs);
-    case Op::Negate: return b.CreateFNeg(in[0]);
-    case Op::Real: return in[0];
+    case Op::Compare:
+      return b.CreateFCmp(float_predicate(number), in[0], in[1]);
+    case Op::Abs:
+      return intrinsic(Intrinsic::fabs);
+    case Op::Negate:
+      return b.CreateFNeg(in[0]);
+    case Op::Real:
+      return in[0];
     case Op::Sign: {
       Value* zero = llvm::Constant::getNullValue(type);
       Value* negative = b.CreateSelect(b.CreateFCmpOLT(in[0], zero), real(-1), zero);
       return b.CreateSelect(b.CreateFCmpOGT(in[0], zero), real(1), negative);
     }
-    case Op::Sqrt: return intrinsic(Intrinsic::sqrt);
-    case Op::Rsqrt: return b.CreateFDiv(real(1), intrinsic(Intrinsic::sqrt));
-    case Op::Ceil: return intrinsic(Intrinsic::ceil);
-    case Op::Floor: return intrinsic(Intrinsic::floor);
-    case Op::Trunc: return intrinsic(Intrinsic::trunc);
-    case Op::RoundNearestEven: return intrinsic(Intrinsic::roundeven);
-    case Op::IsNan: return b.CreateFCmpUNO(in[0], in[0]);
+    case Op::Sqrt:
+      return intrinsic(Intrinsic::sqrt);
+    case Op::Rsqrt:
+      return b.CreateFDiv(real(1), intrinsic(Intrinsic::sqrt));
+    case Op::Ceil:
+      return intrinsic(Intrinsic::ceil);
+    case Op::Floor:
+      return intrinsic(Intrinsic::floor);
+    case Op::Trunc:
+      return intrinsic(Intrinsic::trunc);
+    case Op::RoundNearestEven:
+      return intrinsic(Intrinsic::roundeven);
+    case Op::IsNan:
+      return b.CreateFCmpUNO(in[0], in[0]);
     case Op::IsFinite:
       return b.CreateFCmpOLT(intrinsic(Intrinsic::fabs), llvm::ConstantFP::getInfinity(type));
-    case Op::Power: return VectorMath(b, traits).power(in[0], in[1]);
-    case Op::Atan2: return VectorMath(b, traits).atan2(in[0], in[1]);
-    case Op::Remainder: return VectorMath(b, traits).fmod(in[0], in[1]);
-    case Op::NextAfter: return VectorMath(b, traits).next_after(in[0], in[1]);
-    default: break;
+    case Op::Power:
+      return VectorMath(b, traits).power(in[0], in[1]);
+    case Op::Atan2:
+      return VectorMath(b, traits).atan2(in[0], in[1]);
+    case Op::Remainder:
+      return VectorMath(b, traits).fmod(in[0], in[1]);
+    case Op::NextAfter:
+      return VectorMath(b, traits).next_after(in[0], in[1]);
+    default:
+      break;
   }
-  if (!VectorMath::has(op)) no_code(op, type->getScalarType()->isFloatTy() ? DType::f32 : DType::f64);
+  if (!VectorMath::has(op))
+    no_code(op, type->getScalarType()->isFloatTy() ? DType::f32 : DType::f64);
   return VectorMath(b, traits).unary(op, in[0]);
 }
 
@@ -251,8 +301,8 @@ Value* VectorEmitter::power_int(DType type, Value* x, Value* y) {
   llvm::Constant* minus_one = llvm::Constant::getAllOnesValue(vector);
   Value* is_odd = b.CreateICmpNE(b.CreateAnd(y, one), zero);
   Value* inverse = b.CreateSelect(b.CreateICmpEQ(x, one), one, zero);
-  inverse = b.CreateSelect(b.CreateICmpEQ(x, minus_one),
-                           b.CreateSelect(is_odd, minus_one, one), inverse);
+  inverse =
+      b.CreateSelect(b.CreateICmpEQ(x, minus_one), b.CreateSelect(is_odd, minus_one, one), inverse);
   return b.CreateSelect(b.CreateICmpSLT(y, zero), inverse, next_product);
 }
 
@@ -263,34 +313,47 @@ Value* VectorEmitter::compute_int(Op op, DType type, std::span<Value* const> in,
   const unsigned bits = vector->getScalarSizeInBits();
   llvm::Constant* zero = llvm::Constant::getNullValue(vector);
   switch (op) {
-    case Op::Add: return is_pred ? b.CreateOr(in[0], in[1]) : b.CreateAdd(in[0], in[1]);
-    case Op::Subtract: return b.CreateSub(in[0], in[1]);
-    case Op::Multiply: return is_pred ? b.CreateAnd(in[0], in[1]) : b.CreateMul(in[0], in[1]);
-    case Op::Divide: return divide_int(type, in[0], in[1], false);
-    case Op::Remainder: return divide_int(type, in[0], in[1], true);
-    case Op::Power: return power_int(type, in[0], in[1]);
+    case Op::Add:
+      return is_pred ? b.CreateOr(in[0], in[1]) : b.CreateAdd(in[0], in[1]);
+    case Op::Subtract:
+      return b.CreateSub(in[0], in[1]);
+    case Op::Multiply:
+      return is_pred ? b.CreateAnd(in[0], in[1]) : b.CreateMul(in[0], in[1]);
+    case Op::Divide:
+      return divide_int(type, in[0], in[1], false);
+    case Op::Remainder:
+      return divide_int(type, in[0], in[1], true);
+    case Op::Power:
+      return power_int(type, in[0], in[1]);
     case Op::Maximum:
       if (is_pred) return b.CreateOr(in[0], in[1]);
       return b.CreateBinaryIntrinsic(is_signed ? Intrinsic::smax : Intrinsic::umax, in[0], in[1]);
     case Op::Minimum:
       if (is_pred) return b.CreateAnd(in[0], in[1]);
       return b.CreateBinaryIntrinsic(is_signed ? Intrinsic::smin : Intrinsic::umin, in[0], in[1]);
-    case Op::And: return b.CreateAnd(in[0], in[1]);
-    case Op::Or: return b.CreateOr(in[0], in[1]);
-    case Op::Xor: return b.CreateXor(in[0], in[1]);
-    case Op::Not: return b.CreateNot(in[0]);
-    case Op::Compare: return b.CreateICmp(int_predicate(number, is_signed), in[0], in[1]);
-    case Op::Negate: return b.CreateNeg(in[0]);
+    case Op::And:
+      return b.CreateAnd(in[0], in[1]);
+    case Op::Or:
+      return b.CreateOr(in[0], in[1]);
+    case Op::Xor:
+      return b.CreateXor(in[0], in[1]);
+    case Op::Not:
+      return b.CreateNot(in[0]);
+    case Op::Compare:
+      return b.CreateICmp(int_predicate(number, is_signed), in[0], in[1]);
+    case Op::Negate:
+      return b.CreateNeg(in[0]);
     case Op::Abs:
       if (!is_signed) return in[0];
       return b.CreateSelect(b.CreateICmpSLT(in[0], zero), b.CreateNeg(in[0]), in[0]);
     case Op::Sign: {
       Value* positive = b.CreateZExt(b.CreateICmpNE(in[0], zero), vector);
       if (!is_signed) return positive;
-      return b.CreateSelect(b.CreateICmpSLT(in[0], zero),
-                            llvm::Constant::getAllOnesValue(vector), positive);
+      return b.CreateSelect(b.CreateICmpSLT(in[0], zero), llvm::Constant::getAllOnesValue(vector),
+                            positive);
     }
-    case Op::Popcnt: return b.CreateUnaryIntrinsic(Intrinsic::ctpop, in[0]);
+    case Op::Popcnt:
+      return b.CreateUnaryIntrinsic(Intrinsic::ctpop, in[0]);
     case Op::ShiftLeft:
     case Op::ShiftRightLogical:
     case Op::ShiftRightArithmetic: {
@@ -302,11 +365,12 @@ Value* VectorEmitter::compute_int(Op op, DType type, std::span<Value* const> in,
         return b.CreateAShr(in[0], b.CreateSelect(inside, in[1], most));
       }
       Value* amount = b.CreateSelect(inside, in[1], zero);
-      Value* shifted = op == Op::ShiftLeft ? b.CreateShl(in[0], amount)
-                                           : b.CreateLShr(in[0], amount);
+      Value* shifted =
+          op == Op::ShiftLeft ? b.CreateShl(in[0], amount) : b.CreateLShr(in[0], amount);
       return b.CreateSelect(inside, shifted, zero);
     }
-    default: no_code(op, type);
+    default:
+      no_code(op, type);
   }
 }
 
@@ -323,9 +387,12 @@ Lanes VectorEmitter::compute_complex(Op op, DType type, std::span<const Lanes> i
       return {b.CreateFAdd(in[0].re, in[1].re), b.CreateFAdd(in[0].im, in[1].im)};
     case Op::Subtract:
       return {b.CreateFSub(in[0].re, in[1].re), b.CreateFSub(in[0].im, in[1].im)};
-    case Op::Negate: return {b.CreateFNeg(in[0].re), b.CreateFNeg(in[0].im)};
-    case Op::Real: return {in[0].re};
-    case Op::Imag: return {in[0].im};
+    case Op::Negate:
+      return {b.CreateFNeg(in[0].re), b.CreateFNeg(in[0].im)};
+    case Op::Real:
+      return {in[0].re};
+    case Op::Imag:
+      return {in[0].im};
     case Op::Multiply:
       return {sub_product(in[0].re, in[1].re, in[0].im, in[1].im),
               add_product(in[0].re, in[1].im, in[0].im, in[1].re)};
@@ -369,8 +436,8 @@ Lanes VectorEmitter::compute_complex(Op op, DType type, std::span<const Lanes> i
       llvm::Constant* one = llvm::ConstantFP::get(part, 1.0);
       Value* none = b.CreateFCmpOEQ(big, zero);
       Value* ratio = b.CreateFDiv(little, b.CreateSelect(none, one, big));
-      Value* root = b.CreateUnaryIntrinsic(
-          Intrinsic::sqrt, b.CreateFAdd(one, b.CreateFMul(ratio, ratio)));
+      Value* root =
+          b.CreateUnaryIntrinsic(Intrinsic::sqrt, b.CreateFAdd(one, b.CreateFMul(ratio, ratio)));
       return {infinite_if_either(b.CreateFMul(big, root), in[0])};
     }
     case Op::Compare: {
@@ -380,7 +447,8 @@ Lanes VectorEmitter::compute_complex(Op op, DType type, std::span<const Lanes> i
       Value* im = b.CreateFCmp(float_predicate(number), in[0].im, in[1].im);
       return {equal ? b.CreateAnd(re, im) : b.CreateOr(re, im)};
     }
-    default: no_code(op, type);
+    default:
+      no_code(op, type);
   }
 }
 

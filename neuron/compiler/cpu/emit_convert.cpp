@@ -1,8 +1,8 @@
-#include <cmath>
-
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Intrinsics.h>
+
+#include <cmath>
 
 #include "neuron/base/error.h"
 #include "neuron/compiler/cpu/emit_vector.h"
@@ -13,8 +13,6 @@
 namespace neuron::compiler::cpu {
 namespace {
 
-
-
 struct SmallFloat {
   int exponent_bits = 0;
   int mantissa_bits = 0;
@@ -24,10 +22,14 @@ struct SmallFloat {
 
 SmallFloat format_of(DType type) {
   switch (type) {
-    case DType::f8e4m3fn: return {4, 3, false};
-    case DType::f8e4m3: return {4, 3, true};
-    case DType::f8e5m2: return {5, 2, true};
-    default: break;
+    case DType::f8e4m3fn:
+      return {4, 3, false};
+    case DType::f8e4m3:
+      return {4, 3, true};
+    case DType::f8e5m2:
+      return {5, 2, true};
+    default:
+      break;
   }
   raise(ErrorKind::kInternal, "not an 8-bit float: ", name_of(type));
 }
@@ -40,24 +42,31 @@ llvm::Value* splat_int(llvm::IRBuilderBase& b, llvm::Type* vector, uint64_t valu
 
 llvm::Type* VectorEmitter::lane_type(DType type) {
   switch (type) {
-    case DType::pred: return b.getInt1Ty();
+    case DType::pred:
+      return b.getInt1Ty();
     case DType::i8:
     case DType::u8:
     case DType::f8e4m3fn:
     case DType::f8e4m3:
-    case DType::f8e5m2: return b.getInt8Ty();
+    case DType::f8e5m2:
+      return b.getInt8Ty();
     case DType::i16:
     case DType::u16:
     case DType::f16:
-    case DType::bf16: return b.getInt16Ty();
+    case DType::bf16:
+      return b.getInt16Ty();
     case DType::i32:
-    case DType::u32: return b.getInt32Ty();
+    case DType::u32:
+      return b.getInt32Ty();
     case DType::i64:
-    case DType::u64: return b.getInt64Ty();
+    case DType::u64:
+      return b.getInt64Ty();
     case DType::f32:
-    case DType::c64: return b.getFloatTy();
+    case DType::c64:
+      return b.getFloatTy();
     case DType::f64:
-    case DType::c128: return b.getDoubleTy();
+    case DType::c128:
+      return b.getDoubleTy();
   }
   raise(ErrorKind::kInternal, "no such dtype");
 }
@@ -70,9 +79,7 @@ llvm::Type* VectorEmitter::vector_of(llvm::Type* element) {
   return llvm::FixedVectorType::get(element, kLanes);
 }
 
-llvm::Value* VectorEmitter::i64(int64_t value) {
-  return b.getInt64(static_cast<uint64_t>(value));
-}
+llvm::Value* VectorEmitter::i64(int64_t value) { return b.getInt64(static_cast<uint64_t>(value)); }
 
 llvm::Value* VectorEmitter::iota64() {
   llvm::Constant* lanes[kLanes];
@@ -102,11 +109,14 @@ Lanes VectorEmitter::constant(DType type, const uint64_t bits[2]) {
     return splat(llvm::ConstantFP::get(b.getContext(), llvm::APFloat(semantics, value)));
   };
   switch (type) {
-    case DType::pred: return {splat(b.getInt1((bits[0] & 0xFF) != 0))};
+    case DType::pred:
+      return {splat(b.getInt1((bits[0] & 0xFF) != 0))};
     case DType::c64:
       return {number(b.getFloatTy(), bits[0] & 0xFFFFFFFFu), number(b.getFloatTy(), bits[0] >> 32)};
-    case DType::c128: return {number(b.getDoubleTy(), bits[0]), number(b.getDoubleTy(), bits[1])};
-    default: break;
+    case DType::c128:
+      return {number(b.getDoubleTy(), bits[0]), number(b.getDoubleTy(), bits[1])};
+    default:
+      break;
   }
   const int width = static_cast<int>(size_of(type)) * 8;
   const uint64_t mask = width == 64 ? ~0ull : (1ull << width) - 1;
@@ -125,13 +135,14 @@ llvm::Value* VectorEmitter::widen_small(llvm::Value* bits, DType type) {
   }
   const SmallFloat format = format_of(type);
   llvm::Value* wide = b.CreateZExt(bits, i32);
-  llvm::Value* sign = b.CreateShl(b.CreateAnd(wide, splat_int(b, i32, 0x80)), splat_int(b, i32, 24));
+  llvm::Value* sign =
+      b.CreateShl(b.CreateAnd(wide, splat_int(b, i32, 0x80)), splat_int(b, i32, 24));
   llvm::Value* magnitude = b.CreateAnd(wide, splat_int(b, i32, 0x7F));
   // Exponent and mantissa in place, then scaled by a power of two: exact, subnormals included.
-  llvm::Value* shifted = b.CreateBitCast(
-      b.CreateShl(magnitude, splat_int(b, i32, 23 - format.mantissa_bits)), f32);
-  llvm::Value* scaled = b.CreateFMul(
-      shifted, llvm::ConstantFP::get(f32, std::ldexp(1.0, 127 - format.bias())));
+  llvm::Value* shifted =
+      b.CreateBitCast(b.CreateShl(magnitude, splat_int(b, i32, 23 - format.mantissa_bits)), f32);
+  llvm::Value* scaled =
+      b.CreateFMul(shifted, llvm::ConstantFP::get(f32, std::ldexp(1.0, 127 - format.bias())));
   llvm::Value* result = b.CreateBitCast(scaled, i32);
   const uint32_t top = ((1u << format.exponent_bits) - 1) << format.mantissa_bits;
   llvm::Value* nan = splat_int(b, i32, 0x7FC00000);
@@ -162,7 +173,8 @@ llvm::Value* VectorEmitter::narrow_small(llvm::Value* x, DType type) {
   }
   const SmallFloat format = format_of(type);
   const int shift = 23 - format.mantissa_bits;
-  llvm::Value* sign = b.CreateAnd(b.CreateLShr(bits, splat_int(b, i32, 24)), splat_int(b, i32, 0x80));
+  llvm::Value* sign =
+      b.CreateAnd(b.CreateLShr(bits, splat_int(b, i32, 24)), splat_int(b, i32, 0x80));
   llvm::Value* magnitude = b.CreateAnd(bits, splat_int(b, i32, 0x7FFFFFFF));
   llvm::Value* lsb =
       b.CreateAnd(b.CreateLShr(magnitude, splat_int(b, i32, shift)), splat_int(b, i32, 1));
@@ -176,9 +188,9 @@ llvm::Value* VectorEmitter::narrow_small(llvm::Value* x, DType type) {
   const int magic_exponent = 1 - format.bias() - format.mantissa_bits + 23;
   const uint32_t magic_bits = static_cast<uint32_t>(magic_exponent + 127) << 23;
   llvm::Value* magic = b.CreateBitCast(splat_int(b, i32, magic_bits), f32);
-  llvm::Value* small = b.CreateSub(
-      b.CreateBitCast(b.CreateFAdd(b.CreateBitCast(magnitude, f32), magic), i32),
-      splat_int(b, i32, magic_bits));
+  llvm::Value* small =
+      b.CreateSub(b.CreateBitCast(b.CreateFAdd(b.CreateBitCast(magnitude, f32), magic), i32),
+                  splat_int(b, i32, magic_bits));
   const uint32_t smallest_normal = static_cast<uint32_t>(127 + 1 - format.bias()) << 23;
   llvm::Value* result =
       b.CreateSelect(b.CreateICmpULT(magnitude, splat_int(b, i32, smallest_normal)), small, normal);
@@ -186,8 +198,7 @@ llvm::Value* VectorEmitter::narrow_small(llvm::Value* x, DType type) {
   // e4m3fn saturates at its largest number, 0x7E, as torch does; the others overflow to infinity.
   const uint32_t largest = format.has_infinity ? top - 1 : 0x7E;
   const uint32_t beyond = format.has_infinity ? top : 0x7E;
-  const uint32_t nan =
-      format.has_infinity ? top | (1u << (format.mantissa_bits - 1)) : 0x7Fu;
+  const uint32_t nan = format.has_infinity ? top | (1u << (format.mantissa_bits - 1)) : 0x7Fu;
   llvm::Value* too_big =
       b.CreateAnd(b.CreateICmpUGT(result, splat_int(b, i32, largest)),
                   b.CreateICmpUGE(magnitude, splat_int(b, i32, smallest_normal)));
@@ -207,13 +218,11 @@ llvm::Value* VectorEmitter::float_to_int(llvm::Value* x, llvm::Type* element, bo
     const double limit = std::ldexp(1.0, width - 1);
     // A double just above -2^31 - 1 still truncates to -2^31.
     const bool exact_edge = width == 64 || from->getScalarType()->isFloatTy();
-    llvm::Value* low =
-        exact_edge ? b.CreateFCmpOGE(v, llvm::ConstantFP::get(from, -limit))
-                   : b.CreateFCmpOGT(v, llvm::ConstantFP::get(from, -limit - 1));
+    llvm::Value* low = exact_edge ? b.CreateFCmpOGE(v, llvm::ConstantFP::get(from, -limit))
+                                  : b.CreateFCmpOGT(v, llvm::ConstantFP::get(from, -limit - 1));
     llvm::Value* ok = b.CreateAnd(low, b.CreateFCmpOLT(v, llvm::ConstantFP::get(from, limit)));
     llvm::Value* safe = b.CreateSelect(ok, v, llvm::Constant::getNullValue(from));
-    return b.CreateSelect(ok, b.CreateFPToSI(safe, to),
-                          splat_int(b, to, 1ull << (width - 1)));
+    return b.CreateSelect(ok, b.CreateFPToSI(safe, to), splat_int(b, to, 1ull << (width - 1)));
   };
   if (is_signed || bits <= 16) {
     if (bits == 64) return to_signed(x, 64);
@@ -226,8 +235,8 @@ llvm::Value* VectorEmitter::float_to_int(llvm::Value* x, llvm::Type* element, bo
   llvm::Value* lowered = b.CreateSelect(big, b.CreateFSub(x, half), x);
   llvm::Value* number = to_signed(lowered, 64);
   llvm::Type* to = vector_of(element);
-  return b.CreateXor(number, b.CreateSelect(big, splat_int(b, to, 1ull << 63),
-                                            splat_int(b, to, 0)));
+  return b.CreateXor(number,
+                     b.CreateSelect(big, splat_int(b, to, 1ull << 63), splat_int(b, to, 0)));
 }
 
 llvm::Value* VectorEmitter::is_true(const Lanes& x, DType type) {
@@ -271,8 +280,7 @@ Lanes VectorEmitter::convert(const Lanes& x, DType from, DType to) {
   if (is_floating(to)) {
     const DType wide = to == DType::f64 ? DType::f64 : DType::f32;
     llvm::Type* type = vector_type(wide);
-    llvm::Value* number =
-        is_signed ? b.CreateSIToFP(x.re, type) : b.CreateUIToFP(x.re, type);
+    llvm::Value* number = is_signed ? b.CreateSIToFP(x.re, type) : b.CreateUIToFP(x.re, type);
     if (to == wide) return {number};
     return {narrow_small(number, to)};
   }

@@ -146,11 +146,10 @@ void VectorEmitter::store(DType type, const Lanes& value, llvm::Value* base, llv
   }
   llvm::Value* pairs = b.CreateShl(offsets, llvm::ConstantInt::get(offsets->getType(), 1));
   scatter_vector(value.re, b.CreateGEP(element, start, pairs), mask, dummy);
-  scatter_vector(
-      value.im,
-      b.CreateGEP(element, start,
-                  b.CreateAdd(pairs, llvm::ConstantInt::get(offsets->getType(), 1))),
-      mask, dummy);
+  scatter_vector(value.im,
+                 b.CreateGEP(element, start,
+                             b.CreateAdd(pairs, llvm::ConstantInt::get(offsets->getType(), 1))),
+                 mask, dummy);
 }
 
 void VectorEmitter::store_streaming(DType type, const Lanes& value, llvm::Value* base,
@@ -161,8 +160,9 @@ void VectorEmitter::store_streaming(DType type, const Lanes& value, llvm::Value*
   const size_t bytes = std::min<size_t>(kLanes * size_of(type), 64);
   llvm::StoreInst* store =
       b.CreateAlignedStore(x, element_pointer(type, base, index), llvm::Align(bytes));
-  store->setMetadata(llvm::LLVMContext::MD_nontemporal,
-                     llvm::MDNode::get(b.getContext(), llvm::ConstantAsMetadata::get(b.getInt32(1))));
+  store->setMetadata(
+      llvm::LLVMContext::MD_nontemporal,
+      llvm::MDNode::get(b.getContext(), llvm::ConstantAsMetadata::get(b.getInt32(1))));
 }
 
 Lanes VectorEmitter::load_scalar(DType type, llvm::Value* pointer) {

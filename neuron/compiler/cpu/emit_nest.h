@@ -80,7 +80,8 @@ class NestEmitter {
   static bool is_dear(const Sweep& sweep);
   V tail_mask(V index, V limit);
 
-  /// for (i = start; i + needed <= limit; i += step) carried = body(i, carried); returns the final i.
+  /// for (i = start; i + needed <= limit; i += step) carried = body(i, carried); returns the final
+  /// i.
   template <typename Body>
   V loop(V start, V limit, int64_t needed, int64_t step, std::vector<V>& carried, Body body);
 
@@ -122,11 +123,11 @@ class NestEmitter {
   size_t tile_axis_;
   bool streams_;
 
-  std::vector<const Stmt*> statements_;      // by id
-  std::vector<Level> levels_;                // by id
+  std::vector<const Stmt*> statements_;  // by id
+  std::vector<Level> levels_;            // by id
   std::vector<StmtId> first_of_sweep_;
   std::vector<StmtId> first_of_epilogue_;
-  std::vector<const RowReduce*> reduces_;    // by number
+  std::vector<const RowReduce*> reduces_;  // by number
   std::vector<size_t> sweep_of_reduce_;
 
   V pointers_ = nullptr;
@@ -134,26 +135,26 @@ class NestEmitter {
   V begin_ = nullptr;
   V end_ = nullptr;
   V dummy_ = nullptr;
-  std::vector<V> pointer_;                   // by number; loaded at the start
+  std::vector<V> pointer_;  // by number; loaded at the start
   std::map<std::pair<const void*, int>, V> argument_;
-  std::vector<V> fixed_;                     // the fixed arguments and extents
-  std::vector<V> index_;                     // current index per outer axis
+  std::vector<V> fixed_;  // the fixed arguments and extents
+  std::vector<V> index_;  // current index per outer axis
   V row_begin_ = nullptr;
   V row_end_ = nullptr;
-  std::map<const Access*, V> base_;          // of the current row (kept axes in column mode)
-  std::map<const Access*, V> step_base_;     // column mode: of the current reduced index
+  std::map<const Access*, V> base_;       // of the current row (kept axes in column mode)
+  std::map<const Access*, V> step_base_;  // column mode: of the current reduced index
 
-  V tile_rows_ = nullptr;                    // tiled: rows of the current block, at most 16
-  V tile_row_ = nullptr;                     // tiled: the row of the block
-  std::map<const Stmt*, V> tile_slots_;      // transposed tiles on the stack
+  V tile_rows_ = nullptr;                // tiled: rows of the current block, at most 16
+  V tile_row_ = nullptr;                 // tiled: the row of the block
+  std::map<const Stmt*, V> tile_slots_;  // transposed tiles on the stack
 
-  std::vector<Position> positions_;          // of the vectors being emitted
-  bool streaming_now_ = false;               // stores of the current loop go around the caches
-  bool at_row_ = false;                      // emitting row-level values
-  std::vector<Lanes> call_values_;           // by id
-  std::vector<std::vector<Lanes>> row_values_;     // by position (row mode: just one), id
-  std::vector<std::vector<Lanes>> vector_values_;  // by position, id
-  std::vector<std::vector<Running>> reduced_;      // by position, reduction number
+  std::vector<Position> positions_;             // of the vectors being emitted
+  bool streaming_now_ = false;                  // stores of the current loop go around the caches
+  bool at_row_ = false;                         // emitting row-level values
+  std::vector<Lanes> call_values_;              // by id
+  std::vector<std::vector<Lanes>> row_values_;  // by position (row mode: just one), id
+  std::vector<std::vector<Lanes>> vector_values_;                   // by position, id
+  std::vector<std::vector<Running>> reduced_;                       // by position, reduction number
   std::map<std::pair<StmtId, StmtId>, std::vector<Lanes>> philox_;  // words per position * 4
   std::map<StmtId, RowGather> row_gather_;
 };

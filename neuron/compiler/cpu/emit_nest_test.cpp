@@ -198,12 +198,16 @@ TEST_P(NestCode, StreamingStoresWriteTheSameBytes) {
 
 std::vector<double> interesting_numbers() {
   const double inf = std::numeric_limits<double>::infinity();
-  std::vector<double> numbers = {0.0,    -0.0,    1,      -1,      0.5,     1.5,   2.5,    -2.5,
-                                 126.99, 127.5,   255,    256,     -129,    448,   464.5,  240,
-                                 57344,  65504,   65520,  70000,   1e10,    -1e10, 3e9,    2147483648.0,
-                                 -2147483648.7, 4294967296.0, 1e19, -1e19, 1e-5, 1e-8, -6e-8, 3e38,
-                                 1e300,  inf,     -inf,   std::nan(""), 0.0009765625, 0.001953125,
-                                 0.0146484375, 1.0 / 3, 1e-40, 9.3e18, 1.8e19, 256.5, 1.00390625};
+  std::vector<double> numbers = {
+      0.0,          -0.0,         1,           -1,           0.5,
+      1.5,          2.5,          -2.5,        126.99,       127.5,
+      255,          256,          -129,        448,          464.5,
+      240,          57344,        65504,       65520,        70000,
+      1e10,         -1e10,        3e9,         2147483648.0, -2147483648.7,
+      4294967296.0, 1e19,         -1e19,       1e-5,         1e-8,
+      -6e-8,        3e38,         1e300,       inf,          -inf,
+      std::nan(""), 0.0009765625, 0.001953125, 0.0146484375, 1.0 / 3,
+      1e-40,        9.3e18,       1.8e19,      256.5,        1.00390625};
   std::mt19937 random(5);
   for (int k = 0; k < 500; ++k) {
     numbers.push_back(std::ldexp(static_cast<double>(random()) / 4294967296.0 - 0.5,
@@ -267,7 +271,8 @@ TEST_P(NestCode, ConvertsEveryPairOfTypes) {
             hlo::store_element<To>(to, hlo::convert_number<To>(stored), want);
           });
         });
-        const std::byte* got = static_cast<std::byte*>(pointers[static_cast<size_t>(t)]) + k * size_of(to);
+        const std::byte* got =
+            static_cast<std::byte*>(pointers[static_cast<size_t>(t)]) + k * size_of(to);
         ASSERT_TRUE(std::memcmp(got, want, size_of(to)) == 0 || both_nan(to, got, want))
             << name_of(from) << " to " << name_of(to) << " of " << numbers[k] << " byte "
             << static_cast<int>(got[0]) << " not " << static_cast<int>(want[0]);
@@ -293,9 +298,22 @@ std::vector<T> run_binary(Op op, DType type, const std::vector<T>& x, const std:
 template <typename T>
 void check_integers(DType type) {
   using Limits = std::numeric_limits<T>;
-  std::vector<T> base = {0, 1, 2, 3, 5, 7, 10, 100, Limits::max(), static_cast<T>(Limits::max() - 1),
-                         Limits::min(), static_cast<T>(Limits::min() + 1), static_cast<T>(-1),
-                         static_cast<T>(-2), static_cast<T>(-7), static_cast<T>(Limits::max() / 3)};
+  std::vector<T> base = {0,
+                         1,
+                         2,
+                         3,
+                         5,
+                         7,
+                         10,
+                         100,
+                         Limits::max(),
+                         static_cast<T>(Limits::max() - 1),
+                         Limits::min(),
+                         static_cast<T>(Limits::min() + 1),
+                         static_cast<T>(-1),
+                         static_cast<T>(-2),
+                         static_cast<T>(-7),
+                         static_cast<T>(Limits::max() / 3)};
   std::mt19937_64 random(11);
   for (int k = 0; k < 30; ++k) base.push_back(static_cast<T>(random()));
   std::vector<T> x, y;
@@ -321,7 +339,8 @@ void check_integers(DType type) {
   });
   check(Op::Divide, [](T a, T b) -> T {
     if (b == 0) return static_cast<T>(-1);
-    if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(U(0) - static_cast<U>(a));
+    if (std::is_signed_v<T> && b == static_cast<T>(-1))
+      return static_cast<T>(U(0) - static_cast<U>(a));
     return static_cast<T>(a / b);
   });
   check(Op::Remainder, [](T a, T b) -> T {
@@ -333,13 +352,14 @@ void check_integers(DType type) {
   check(Op::Minimum, [](T a, T b) { return std::min(a, b); });
   check(Op::And, [](T a, T b) { return a & b; });
   check(Op::Xor, [](T a, T b) { return a ^ b; });
-  const auto inside = [bits](T b) { return b >= 0 && static_cast<uint64_t>(b) < static_cast<uint64_t>(bits); };
+  const auto inside = [bits](T b) {
+    return b >= 0 && static_cast<uint64_t>(b) < static_cast<uint64_t>(bits);
+  };
   check(Op::ShiftLeft, [&](T a, T b) -> T {
     return inside(b) ? static_cast<T>(static_cast<uint64_t>(a) << b) : T(0);
   });
-  check(Op::ShiftRightLogical, [&](T a, T b) -> T {
-    return inside(b) ? static_cast<T>(static_cast<U>(a) >> b) : T(0);
-  });
+  check(Op::ShiftRightLogical,
+        [&](T a, T b) -> T { return inside(b) ? static_cast<T>(static_cast<U>(a) >> b) : T(0); });
   check(Op::ShiftRightArithmetic, [&](T a, T b) -> T {
     using S = std::make_signed_t<T>;
     return static_cast<T>(static_cast<S>(a) >> (inside(b) ? static_cast<int>(b) : bits - 1));
@@ -410,8 +430,8 @@ TEST_P(NestCode, ComplexArithmetic) {
     nest.pointer_count = 4;
     Sweep sweep;
     sweep.body = {load(0, DType::c64, {stride}), load(1, DType::c64, {1}),
-                  compute(Op::Multiply, DType::c64, {0, 1}), compute(Op::Divide, DType::c64, {2, 1}),
-                  compute(Op::Abs, DType::f32, {0})};
+                  compute(Op::Multiply, DType::c64, {0, 1}),
+                  compute(Op::Divide, DType::c64, {2, 1}), compute(Op::Abs, DType::f32, {0})};
     sweep.stores = {store(2, 2, DType::c64, {stride}), store(4, 3, DType::f32, {1})};
     nest.sweeps = {sweep};
     const size_t wide = (count - 1) * static_cast<size_t>(stride) + 1;
@@ -464,7 +484,8 @@ TEST_P(NestCode, GathersRowsByIndex) {
       for (int64_t r = 0; r < rows; ++r) index[r] = (r * 5) % table_rows;
       if (broken) index[4] = table_rows;
       auto* bytes = static_cast<unsigned char*>(table.data());
-      for (size_t k = 0; k < table_rows * row * size; ++k) bytes[k] = static_cast<unsigned char>(k * 7);
+      for (size_t k = 0; k < table_rows * row * size; ++k)
+        bytes[k] = static_cast<unsigned char>(k * 7);
       int64_t status = 0;
       run_nest(nest, {indices.data(), table.data(), out.data(), &status});
       EXPECT_EQ(status, broken ? 42 : 0);
@@ -532,15 +553,15 @@ TEST_P(NestCode, MaskedLoadsTouchNothingOutside) {
       padded.masked = true;
       Sweep sweep;
       // As unsigned numbers, one comparison checks both ends.
-      sweep.body = {testing::axis_index(0),
-                    testing::constant_i64(pad),
-                    compute(Op::Subtract, DType::i64, {0, 1}),
-                    testing::constant_i64(inner),
-                    compute(Op::BitcastConvert, DType::u64, {2}),
-                    compute(Op::BitcastConvert, DType::u64, {3}),
-                    compute(Op::Compare, DType::pred, {4, 5},
-                            static_cast<int64_t>(hlo::Direction::LT)),
-                    padded};
+      sweep.body = {
+          testing::axis_index(0),
+          testing::constant_i64(pad),
+          compute(Op::Subtract, DType::i64, {0, 1}),
+          testing::constant_i64(inner),
+          compute(Op::BitcastConvert, DType::u64, {2}),
+          compute(Op::BitcastConvert, DType::u64, {3}),
+          compute(Op::Compare, DType::pred, {4, 5}, static_cast<int64_t>(hlo::Direction::LT)),
+          padded};
       sweep.body[7].in = {6};
       sweep.stores = {store(7, 1, type, {1})};
       nest.sweeps = {sweep};
@@ -572,10 +593,9 @@ Words philox_reference(uint64_t key, uint64_t counter) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = 0xD2511F53ull * c[0];
     const uint64_t p1 = 0xCD9E8D57ull * c[2];
-    const uint32_t next[4] = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0],
-                              static_cast<uint32_t>(p1),
-                              static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1],
-                              static_cast<uint32_t>(p0)};
+    const uint32_t next[4] = {
+        static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(p1),
+        static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(p0)};
     std::copy(next, next + 4, c);
     k[0] += 0x9E3779B9u;
     k[1] += 0xBB67AE85u;
@@ -623,9 +643,9 @@ TEST_P(NestCode, MaximumPropagatesNanAndStoresUnderAMask) {
   nest.row = static_cast<int64_t>(count);
   nest.pointer_count = 3;
   Sweep sweep;
-  sweep.body = {load(0, DType::f32, {1}), load(1, DType::f32, {1}),
-                compute(Op::Maximum, DType::f32, {0, 1}),
-                compute(Op::Compare, DType::pred, {0, 0}, static_cast<int64_t>(hlo::Direction::EQ))};
+  sweep.body = {
+      load(0, DType::f32, {1}), load(1, DType::f32, {1}), compute(Op::Maximum, DType::f32, {0, 1}),
+      compute(Op::Compare, DType::pred, {0, 0}, static_cast<int64_t>(hlo::Direction::EQ))};
   sweep.stores = {store(2, 2, DType::f32, {1})};
   nest.sweeps = {sweep};
   std::vector<float> x(count, 1), y(count, 2), z(count, 7);

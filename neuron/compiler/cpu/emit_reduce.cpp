@@ -19,8 +19,7 @@ Lanes VectorEmitter::identity(ReduceKind kind, DType type) {
   }
   llvm::Type* vector = vector_type(type);
   const bool real = type == DType::f32 || type == DType::f64;
-  NEURON_CHECK(real || !is_floating(type), kInternal, "a reduction accumulates in ",
-               name_of(type));
+  NEURON_CHECK(real || !is_floating(type), kInternal, "a reduction accumulates in ", name_of(type));
   const unsigned bits = vector->getScalarSizeInBits();
   const bool is_signed = is_signed_integer(type);
   switch (kind) {
@@ -34,9 +33,11 @@ Lanes VectorEmitter::identity(ReduceKind kind, DType type) {
       if (real) return {llvm::ConstantFP::getInfinity(vector, false)};
       return {llvm::ConstantInt::get(vector, is_signed ? llvm::APInt::getSignedMaxValue(bits)
                                                        : llvm::APInt::getMaxValue(bits))};
-    case ReduceKind::And: return {llvm::Constant::getAllOnesValue(vector)};
+    case ReduceKind::And:
+      return {llvm::Constant::getAllOnesValue(vector)};
     case ReduceKind::Sum:
-    case ReduceKind::Or: break;
+    case ReduceKind::Or:
+      break;
   }
   return zero(type);
 }
@@ -45,12 +46,24 @@ Lanes VectorEmitter::combine(ReduceKind kind, DType type, const Lanes& x, const 
   const Lanes in[2] = {x, y};
   Op op = Op::Add;
   switch (kind) {
-    case ReduceKind::Sum: op = Op::Add; break;
-    case ReduceKind::Product: op = Op::Multiply; break;
-    case ReduceKind::Max: op = Op::Maximum; break;
-    case ReduceKind::Min: op = Op::Minimum; break;
-    case ReduceKind::And: op = Op::And; break;
-    case ReduceKind::Or: op = Op::Or; break;
+    case ReduceKind::Sum:
+      op = Op::Add;
+      break;
+    case ReduceKind::Product:
+      op = Op::Multiply;
+      break;
+    case ReduceKind::Max:
+      op = Op::Maximum;
+      break;
+    case ReduceKind::Min:
+      op = Op::Minimum;
+      break;
+    case ReduceKind::And:
+      op = Op::And;
+      break;
+    case ReduceKind::Or:
+      op = Op::Or;
+      break;
   }
   return compute(op, type, in, 0, type);
 }
@@ -67,16 +80,14 @@ void VectorEmitter::combine_arg(ReduceKind kind, DType type, Lanes& a, llvm::Val
     llvm::Value* other_nan = b.CreateFCmpUNO(other.re, other.re);
     better = is_max ? b.CreateFCmpOGT(other.re, a.re) : b.CreateFCmpOLT(other.re, a.re);
     // Two NaNs tie as two equal numbers do; a NaN beats any number.
-    llvm::Value* equal =
-        b.CreateOr(b.CreateFCmpOEQ(other.re, a.re), b.CreateAnd(a_nan, other_nan));
+    llvm::Value* equal = b.CreateOr(b.CreateFCmpOEQ(other.re, a.re), b.CreateAnd(a_nan, other_nan));
     better = b.CreateOr(better, b.CreateAnd(other_nan, b.CreateNot(a_nan)));
     better = b.CreateOr(better, b.CreateAnd(equal, earlier));
   } else {
     const bool is_signed = is_signed_integer(type);
-    llvm::Value* more = is_max ? (is_signed ? b.CreateICmpSGT(other.re, a.re)
-                                            : b.CreateICmpUGT(other.re, a.re))
-                               : (is_signed ? b.CreateICmpSLT(other.re, a.re)
-                                            : b.CreateICmpULT(other.re, a.re));
+    llvm::Value* more =
+        is_max ? (is_signed ? b.CreateICmpSGT(other.re, a.re) : b.CreateICmpUGT(other.re, a.re))
+               : (is_signed ? b.CreateICmpSLT(other.re, a.re) : b.CreateICmpULT(other.re, a.re));
     better = b.CreateOr(more, b.CreateAnd(b.CreateICmpEQ(other.re, a.re), earlier));
   }
   a = select(better, other, a);

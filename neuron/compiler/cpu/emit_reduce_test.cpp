@@ -53,7 +53,8 @@ TEST_P(ReductionCode, RowReductions) {
     mean.access = access(4, DType::f32, {1, 0});
     nest.row_stores.push_back(mean);
     const auto count = static_cast<size_t>(rows * row);
-    GuardedBuffer in(count * 4), sums(rows * 4), maxima(rows * 4), places(rows * 8), halves(rows * 4);
+    GuardedBuffer in(count * 4), sums(rows * 4), maxima(rows * 4), places(rows * 8),
+        halves(rows * 4);
     auto* x = fill<float>(in, count, 9);
     if (row > 20) x[2 * row + 13] = std::nanf("");
     run_nest(nest, {in.data(), sums.data(), maxima.data(), places.data(), halves.data()});
@@ -220,8 +221,7 @@ TEST_P(ReductionCode, ColumnReductions) {
           }
           ASSERT_NEAR(got, total, 1e-4 * static_cast<double>(steps) + 1e-5);
           ASSERT_EQ(static_cast<int64_t*>(places.data())[g * columns + c], place);
-          ASSERT_NEAR(static_cast<float*>(far.data())[g * columns + c], away,
-                      1e-4 * away + 1e-4);
+          ASSERT_NEAR(static_cast<float*>(far.data())[g * columns + c], away, 1e-4 * away + 1e-4);
         }
       }
     }

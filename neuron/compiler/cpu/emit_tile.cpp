@@ -21,7 +21,8 @@ void NestEmitter::emit_tiled_row() {
   std::vector<V> nothing;
   if (v.traits.avx512) {
     // Masks are free: one copy of the code serves whole and partial tiles.
-    loop(row_begin_, row_end_, 1, kLanes, nothing, [&](V i, std::vector<V>&) { emit_tile(i, true); });
+    loop(row_begin_, row_end_, 1, kLanes, nothing,
+         [&](V i, std::vector<V>&) { emit_tile(i, true); });
     return;
   }
   V is_whole = b.CreateICmpEQ(tile_rows_, v.i64(kLanes));
@@ -34,8 +35,8 @@ void NestEmitter::emit_tiled_row() {
 NestEmitter::V NestEmitter::tile_slot(const Stmt& stmt) {
   llvm::BasicBlock& entry = function_->getEntryBlock();
   llvm::IRBuilder<> top(&entry, entry.begin());
-  llvm::AllocaInst* slot = top.CreateAlloca(v.memory_type(stmt.access.stored),
-                                            v.i64(kLanes * kLanes));
+  llvm::AllocaInst* slot =
+      top.CreateAlloca(v.memory_type(stmt.access.stored), v.i64(kLanes * kLanes));
   slot->setAlignment(llvm::Align(64));
   return slot;
 }
@@ -72,8 +73,8 @@ void NestEmitter::emit_tile(V row, bool masked) {
         continue;
       }
       V mask = b.CreateAnd(rows_mask, v.splat(b.CreateICmpSLT(v.i64(j), rest)));
-      tile[j] = b.CreateMaskedLoad(vector, pointer, align, mask,
-                                   llvm::Constant::getNullValue(vector));
+      tile[j] =
+          b.CreateMaskedLoad(vector, pointer, align, mask, llvm::Constant::getNullValue(vector));
     }
     // Swaps the off-diagonal blocks of 8, then of 4, 2 and 1.
     for (int d = kLanes / 2; d > 0; d /= 2) {

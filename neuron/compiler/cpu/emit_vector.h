@@ -22,8 +22,8 @@ struct TargetTraits {
   bool avx512 = false;  // F, BW, DQ, VL: masks everywhere, gathers and scatters
 };
 
-/// One value of 16 lanes. Complex numbers are two vectors; pred is a vector of i1; the narrow floats
-/// are held as their bit patterns (i8, i16) and computed in f32.
+/// One value of 16 lanes. Complex numbers are two vectors; pred is a vector of i1; the narrow
+/// floats are held as their bit patterns (i8, i16) and computed in f32.
 struct Lanes {
   llvm::Value* re = nullptr;
   llvm::Value* im = nullptr;
@@ -97,7 +97,8 @@ class VectorEmitter {
   llvm::Value* narrow_small(llvm::Value* x, DType type);
   llvm::Value* float_to_int(llvm::Value* x, llvm::Type* element, bool is_signed);
   llvm::Value* compute_float(hlo::Op op, std::span<llvm::Value* const> in, int64_t number);
-  llvm::Value* compute_int(hlo::Op op, DType type, std::span<llvm::Value* const> in, int64_t number);
+  llvm::Value* compute_int(hlo::Op op, DType type, std::span<llvm::Value* const> in,
+                           int64_t number);
   Lanes compute_complex(hlo::Op op, DType type, std::span<const Lanes> in, int64_t number);
   llvm::Value* infinite_if_either(llvm::Value* length, const Lanes& z);
   llvm::Value* divide_int(DType type, llvm::Value* x, llvm::Value* y, bool remainder);

@@ -1,8 +1,7 @@
-#include "neuron/compiler/cpu/loop_nest.h"
-
 #include <algorithm>
 
 #include "neuron/base/error.h"
+#include "neuron/compiler/cpu/loop_nest.h"
 #include "neuron/compiler/cpu/nest_arguments.h"
 
 namespace neuron::compiler::cpu {
@@ -76,10 +75,9 @@ Hash128 key_of(const LoopNest& nest) {
       add_access(hasher, store.access);
     }
     for (const RowReduce& reduce : sweep.reduces) {
-      hasher.add(static_cast<uint64_t>(reduce.kind) |
-                 static_cast<uint64_t>(reduce.accumulate) << 8 |
-                 static_cast<uint64_t>(reduce.arg) << 16 |
-                 static_cast<uint64_t>(reduce.value) << 24);
+      hasher.add(
+          static_cast<uint64_t>(reduce.kind) | static_cast<uint64_t>(reduce.accumulate) << 8 |
+          static_cast<uint64_t>(reduce.arg) << 16 | static_cast<uint64_t>(reduce.value) << 24);
     }
   }
   hasher.add(nest.row_stores.size());
@@ -115,8 +113,7 @@ bool can_stream(const LoopNest& nest, const Sweep& sweep, const Store& store) {
   const size_t row = nest.outer.size();
   const Access& access = store.access;
   if (nest.column_reduce || !sweep.reduces.empty() || store.mask != kNoStmt ||
-      is_complex(access.stored) || access.kind.size() <= row ||
-      access.kind[row] != Stride::Unit) {
+      is_complex(access.stored) || access.kind.size() <= row || access.kind[row] != Stride::Unit) {
     return false;
   }
   for (const Sweep& other : nest.sweeps) {
@@ -147,9 +144,9 @@ bool streams(const LoopNest& nest) {
 
 RowPieces row_pieces(const LoopNest& nest) {
   if (reduces_row(nest)) return {std::max<int64_t>(nest.row, 1), 1};
-  const int64_t piece = nest.column_reduce            ? kColumnPiece
+  const int64_t piece = nest.column_reduce           ? kColumnPiece
                         : tile_axis(nest) != kNoAxis ? kTilePiece
-                                                      : kRowPiece;
+                                                     : kRowPiece;
   // A row of up to two pieces stays whole: cutting it would only add short remainders.
   if (nest.row <= 2 * piece) return {std::max<int64_t>(nest.row, 1), 1};
   return {piece, (nest.row + piece - 1) / piece};

@@ -29,8 +29,8 @@ class LoadedKernel {
       size_ += sections[s].sh_size;
     }
     size_ = (size_ + 4095) / 4096 * 4096;
-    memory_ = static_cast<char*>(mmap(nullptr, size_, PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    memory_ = static_cast<char*>(
+        mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     for (int s = 0; s < header->e_shnum; ++s) {
       if ((sections[s].sh_flags & SHF_ALLOC) != 0 && sections[s].sh_type != SHT_NOBITS) {
         std::memcpy(memory_ + place[s], base + sections[s].sh_offset, sections[s].sh_size);
@@ -42,7 +42,8 @@ class LoadedKernel {
       const char* names = base + sections[sections[s].sh_link].sh_offset;
       const size_t count = sections[s].sh_size / sizeof(Elf64_Sym);
       for (size_t k = 1; k < count; ++k) {
-        if (symbols[k].st_shndx == SHN_UNDEF) undefined += std::string(names + symbols[k].st_name) + " ";
+        if (symbols[k].st_shndx == SHN_UNDEF)
+          undefined += std::string(names + symbols[k].st_name) + " ";
         if (ELF64_ST_BIND(symbols[k].st_info) == STB_GLOBAL && symbols[k].st_shndx != SHN_UNDEF) {
           ++globals;
           name = names + symbols[k].st_name;
@@ -86,8 +87,11 @@ class LoadedKernel {
             std::memcpy(at, &narrow, 4);
             break;
           }
-          case R_X86_64_PC64: std::memcpy(at, &value, 8); break;
-          default: throw std::runtime_error("relocation of another kind");
+          case R_X86_64_PC64:
+            std::memcpy(at, &value, 8);
+            break;
+          default:
+            throw std::runtime_error("relocation of another kind");
         }
       }
     }

@@ -134,8 +134,8 @@ Parts Formula::exp(const Parts& z) {
 Parts Formula::expm1(const Parts& z) {
   // expm1(x) cos(y) - 2 sin(y/2)^2 keeps the real part near 0.
   const ValueId s = real(Op::Sine, {mul(z.im, c(0.5))});
-  const ValueId re = sub(mul(real(Op::Expm1, {z.re}), real(Op::Cosine, {z.im})),
-                         mul(c(2), mul(s, s)));
+  const ValueId re =
+      sub(mul(real(Op::Expm1, {z.re}), real(Op::Cosine, {z.im})), mul(c(2), mul(s, s)));
   const Parts e = exp(z);
   return {select(eq(z.re, -kInfinity), c(-1), re), e.im};
 }
@@ -144,8 +144,8 @@ Parts Formula::log(const Parts& z) {
   const ValueId x = abs(z.re), y = abs(z.im);
   const ValueId big = max(x, y), little = min(x, y);
   // Near the circle the logarithm is small, and so must be its error.
-  const ValueId near = mul(
-      c(0.5), real(Op::Log1p, {add(mul(sub(big, c(1)), add(big, c(1))), mul(little, little))}));
+  const ValueId near =
+      mul(c(0.5), real(Op::Log1p, {add(mul(sub(big, c(1)), add(big, c(1))), mul(little, little))}));
   const ValueId is_near = both(gt(big, 0.5), lt(big, 2));
   ValueId away = length(z);
   if (single_) {
@@ -286,17 +286,28 @@ Parts Formula::unary(Op op, const Parts& z) {
   // f(i z) and back.
   const Parts turned = {neg(z.im), z.re};
   switch (op) {
-    case Op::Exp: return exp(z);
-    case Op::Exp2: return exp(scale(z, std::numbers::ln2));
-    case Op::Expm1: return expm1(z);
-    case Op::Log: return log(z);
-    case Op::Log2: return scale(log(z), std::numbers::log2e);
-    case Op::Log10: return scale(log(z), std::numbers::log10e);
-    case Op::Log1p: return log1p(z);
-    case Op::Sqrt: return sqrt(z);
-    case Op::Rsqrt: return rsqrt(z);
-    case Op::Logistic: return logistic(z);
-    case Op::Tanh: return tanh(z);
+    case Op::Exp:
+      return exp(z);
+    case Op::Exp2:
+      return exp(scale(z, std::numbers::ln2));
+    case Op::Expm1:
+      return expm1(z);
+    case Op::Log:
+      return log(z);
+    case Op::Log2:
+      return scale(log(z), std::numbers::log2e);
+    case Op::Log10:
+      return scale(log(z), std::numbers::log10e);
+    case Op::Log1p:
+      return log1p(z);
+    case Op::Sqrt:
+      return sqrt(z);
+    case Op::Rsqrt:
+      return rsqrt(z);
+    case Op::Logistic:
+      return logistic(z);
+    case Op::Tanh:
+      return tanh(z);
     case Op::Tan: {
       const Parts t = tanh(turned);
       return {t.im, neg(t.re)};
@@ -305,11 +316,16 @@ Parts Formula::unary(Op op, const Parts& z) {
       const Parts s = sinh(turned);
       return {s.im, neg(s.re)};
     }
-    case Op::Cosine: return cosh(turned);
-    case Op::Sinh: return sinh(z);
-    case Op::Cosh: return cosh(z);
-    case Op::Sign: return sign(z);
-    default: break;
+    case Op::Cosine:
+      return cosh(turned);
+    case Op::Sinh:
+      return sinh(z);
+    case Op::Cosh:
+      return cosh(z);
+    case Op::Sign:
+      return sign(z);
+    default:
+      break;
   }
   raise(ErrorKind::kInternal, "no formula for ", hlo::name_of(op), " of complex numbers");
 }
@@ -337,8 +353,10 @@ bool has_complex_formula(Op op, DType operand) {
     case Op::Cosh:
     case Op::Sign:
     case Op::Power:
-    case Op::Fma: return true;
-    default: return false;
+    case Op::Fma:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -351,9 +369,8 @@ ValueId expand_complex(Rewriter& w, const Node& node) {
   }
   Formula f(w, node, node.type.dtype);
   const Parts z = f.parts(w.mapped(node.operands[0]));
-  const Parts result = node.op == Op::Power
-                           ? f.power(z, f.parts(w.mapped(node.operands[1])))
-                           : f.unary(node.op, z);
+  const Parts result =
+      node.op == Op::Power ? f.power(z, f.parts(w.mapped(node.operands[1]))) : f.unary(node.op, z);
   return f.join(result, node.type.dtype);
 }
 

@@ -18,8 +18,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 hlo::Array array_of(DType type, const std::vector<Complex>& numbers) {
-  hlo::Array array =
-      hlo::internal::make_array({type, {static_cast<int64_t>(numbers.size())}});
+  hlo::Array array = hlo::internal::make_array({type, {static_cast<int64_t>(numbers.size())}});
   hlo::with_compute_type(type, [&](auto tag) {
     for (size_t i = 0; i < numbers.size(); ++i) {
       hlo::internal::store_at(array, static_cast<int64_t>(i),
@@ -66,9 +65,8 @@ const std::vector<Complex>& ordinary() {
 
 const std::vector<Complex>& special() {
   static const std::vector<Complex> numbers = {
-      {kInfinity, 0},  {-kInfinity, 0}, {kInfinity, 2},    {-kInfinity, -2},
-      {0, kInfinity},  {1, -kInfinity}, {kNan, 0},         {kNan, 1},
-      {kInfinity, kNan}};
+      {kInfinity, 0},  {-kInfinity, 0}, {kInfinity, 2}, {-kInfinity, -2}, {0, kInfinity},
+      {1, -kInfinity}, {kNan, 0},       {kNan, 1},      {kInfinity, kNan}};
   return numbers;
 }
 
@@ -104,9 +102,9 @@ void check(Op op, DType type, const std::vector<Complex>& numbers,
   }
 }
 
-const Op kUnary[] = {Op::Exp,  Op::Exp2,     Op::Expm1, Op::Log, Op::Log2, Op::Log10,
-                     Op::Log1p, Op::Sqrt,    Op::Rsqrt, Op::Logistic, Op::Tanh, Op::Tan,
-                     Op::Sine, Op::Cosine,   Op::Sinh,  Op::Cosh, Op::Sign};
+const Op kUnary[] = {Op::Exp,   Op::Exp2,   Op::Expm1, Op::Log,      Op::Log2, Op::Log10,
+                     Op::Log1p, Op::Sqrt,   Op::Rsqrt, Op::Logistic, Op::Tanh, Op::Tan,
+                     Op::Sine,  Op::Cosine, Op::Sinh,  Op::Cosh,     Op::Sign};
 
 void check_ordinary(const NestRunner& runner) {
   for (Op op : kUnary) {
@@ -126,8 +124,8 @@ TEST(ComplexFunctions, SpecialValues) {
 }
 
 TEST(ComplexFunctions, EndsOfTheRange) {
-  const std::vector<Complex> numbers = {{1e308, 1e308},  {-1.7e308, 1e300}, {1e-310, 2e-310},
-                                        {3e-308, -1e-320}, {1e160, 1e150}};
+  const std::vector<Complex> numbers = {
+      {1e308, 1e308}, {-1.7e308, 1e300}, {1e-310, 2e-310}, {3e-308, -1e-320}, {1e160, 1e150}};
   for (Op op : {Op::Log, Op::Sqrt, Op::Rsqrt}) {
     check(op, DType::c128, numbers, {}, testing::generated(), 1e-11);
   }

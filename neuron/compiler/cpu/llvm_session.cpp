@@ -54,8 +54,7 @@ Processor detect_host() {
   NEURON_CHECK(has("avx2") && has("fma") && has("f16c"), kUnsupported,
                "generating code for this processor (", host.name,
                "): AVX2, FMA and F16C are needed");
-  host.traits.avx512 =
-      has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl");
+  host.traits.avx512 = has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl");
 #endif
   host.summary = host.name;
   for (const std::string& name : names) {
@@ -72,9 +71,12 @@ const Processor& host() {
 
 Processor processor_of(LlvmSession::Level level) {
   switch (level) {
-    case LlvmSession::Level::kHost: break;
-    case LlvmSession::Level::kAvx2: return {kX86, "haswell", "", "", {}};
-    case LlvmSession::Level::kArm64: return {kArm, "neoverse-n1", "", "", {}};
+    case LlvmSession::Level::kHost:
+      break;
+    case LlvmSession::Level::kAvx2:
+      return {kX86, "haswell", "", "", {}};
+    case LlvmSession::Level::kArm64:
+      return {kArm, "neoverse-n1", "", "", {}};
   }
   return host();
 }

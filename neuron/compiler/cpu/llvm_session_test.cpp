@@ -74,9 +74,9 @@ TEST(LlvmSession, NoOpNeedsALibrary) {
     LlvmSession session(level);
     for (DType type : types) {
       for (const LoopNest& nest : all_ops(type)) {
-        const std::string what =
-            std::string(hlo::name_of(nest.sweeps[0].body.back().op)) + " of " +
-            std::string(name_of(type)) + " at level " + std::to_string(static_cast<int>(level));
+        const std::string what = std::string(hlo::name_of(nest.sweeps[0].body.back().op)) + " of " +
+                                 std::string(name_of(type)) + " at level " +
+                                 std::to_string(static_cast<int>(level));
         expect_self_contained(session.compile(nest, "kernel"), what);
       }
     }

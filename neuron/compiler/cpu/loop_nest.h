@@ -26,11 +26,11 @@ inline constexpr StmtId kNoStmt = 0xFFFF;
 /// An affine address in elements: pointer + offset + sum(axis index * stride[axis]).
 /// Axes are numbered outer axes first, then the row axis (last).
 struct Access {
-  uint16_t pointer = 0;     // Index into the pointer table.
+  uint16_t pointer = 0;  // Index into the pointer table.
   DType stored = DType::f32;
   SmallVector<Stride, 6> kind;     // One per axis; key.
   SmallVector<int64_t, 6> stride;  // One per axis; run-time argument where kind is Other.
-  int64_t offset = 0;              // Elements; folded into the BufferRef by the caller (not an arg).
+  int64_t offset = 0;  // Elements; folded into the BufferRef by the caller (not an arg).
 };
 
 enum class StmtKind : uint8_t {
@@ -50,29 +50,29 @@ enum class StmtKind : uint8_t {
 
 // Values across sweeps. A body may name a stmt of an earlier sweep of the same row: it (and what it
 // needs) is computed again there, unless it does not vary along the row. A Buffered stmt with an
-// access (kind and stride filled in) reads the value back instead: an earlier sweep must have a Store
-// of that value, same element type, through an equal access (usually the output row). Without an
-// access it is computed again. The caller must not overwrite what such a recomputation loads.
+// access (kind and stride filled in) reads the value back instead: an earlier sweep must have a
+// Store of that value, same element type, through an equal access (usually the output row). Without
+// an access it is computed again. The caller must not overwrite what such a recomputation loads.
 
 /// One SSA statement of the row body; every value is a vector of 16 lanes of `type`.
 struct Stmt {
   StmtKind kind = StmtKind::Compute;
-  hlo::Op op = hlo::Op::Add;   // Compute
-  DType type = DType::f32;     // Result
+  hlo::Op op = hlo::Op::Add;  // Compute
+  DType type = DType::f32;    // Result
   SmallVector<StmtId, 4> in;
-  int64_t number = 0;          // Scalar slot, axis, reduction, philox word, compare direction
-  uint64_t bits[2] = {0, 0};   // Constant (low bits; second word for c128)
-  Access access;               // Load, Gather, Linear (stride/offset only)
+  int64_t number = 0;         // Scalar slot, axis, reduction, philox word, compare direction
+  uint64_t bits[2] = {0, 0};  // Constant (low bits; second word for c128)
+  Access access;              // Load, Gather, Linear (stride/offset only)
   SmallVector<int64_t, 4> index_stride;  // Gather: run-time arguments, one per index
   SmallVector<int64_t, 4> index_extent;  // Gather: bounds; an index outside sets the status word
-  bool masked = false;         // Load/Gather: last operand is a pred mask
-  bool checked = false;        // Gather: out of range sets the status word (else yields zero)
+  bool masked = false;                   // Load/Gather: last operand is a pred mask
+  bool checked = false;  // Gather: out of range sets the status word (else yields zero)
 };
 
 struct Store {
   StmtId value = kNoStmt;
-  Access access;               // `stored` may differ from the value's type only for pred (u8)
-  StmtId mask = kNoStmt;       // Stores only lanes where the pred is true
+  Access access;          // `stored` may differ from the value's type only for pred (u8)
+  StmtId mask = kNoStmt;  // Stores only lanes where the pred is true
 };
 
 /// A reduction along the row axis; its result is available to later sweeps and to row stores.
@@ -86,25 +86,25 @@ struct RowReduce {
 
 /// One pass over the row.
 struct Sweep {
-  std::vector<Stmt> body;      // Ids are per nest: sweep 1 continues the numbering of sweep 0.
+  std::vector<Stmt> body;  // Ids are per nest: sweep 1 continues the numbering of sweep 0.
   std::vector<Store> stores;
   std::vector<RowReduce> reduces;
 };
 
 /// Result of a row reduction written once per row (no row-axis index).
 struct RowStore {
-  uint16_t reduce = 0;         // Number over all sweeps
+  uint16_t reduce = 0;  // Number over all sweeps
   /// Scalar math on the reduced values (lane 0 is used; the row index is 0); may be empty. Ids
   /// continue the nest's numbering: after the last sweep, row store by row store.
   std::vector<Stmt> epilogue;
-  StmtId value = kNoStmt;      // Last epilogue stmt, or kNoStmt: the reduction itself
+  StmtId value = kNoStmt;  // Last epilogue stmt, or kNoStmt: the reduction itself
   Access access;
 };
 
 // Empty rows (row = 0): reductions yield their identity (arg: -1), everything else is skipped.
 struct LoopNest {
-  Dims outer;                  // Extents of the outer axes, slowest first; may be empty
-  int64_t row = 1;             // Extent of the row axis
+  Dims outer;       // Extents of the outer axes, slowest first; may be empty
+  int64_t row = 1;  // Extent of the row axis
   std::vector<Sweep> sweeps;
   std::vector<RowStore> row_stores;
   uint16_t pointer_count = 0;
@@ -112,12 +112,12 @@ struct LoopNest {
   uint16_t status_pointer = 0xFFFF;
   /// Value written to the status word on an out-of-range index (a run-time argument).
   int64_t status_value = 1;
-  /// Column mode: the last `reduced_axes` outer axes are reduced over instead of the row (the leading
-  /// outer axes stay parallel); RowStores hold one element per row position, so their access and
-  /// their epilogue vary along the row (access.kind covers all axes; reduced ones are ignored).
-  /// A sweep is one pass over the reduced axes; `Reduced` is then one value per row position. An arg
-  /// reduction yields the linear index over the reduced axes. Reductions run serially over the reduced
-  /// axes: split long ones into a parallel outer axis and a second nest.
+  /// Column mode: the last `reduced_axes` outer axes are reduced over instead of the row (the
+  /// leading outer axes stay parallel); RowStores hold one element per row position, so their
+  /// access and their epilogue vary along the row (access.kind covers all axes; reduced ones are
+  /// ignored). A sweep is one pass over the reduced axes; `Reduced` is then one value per row
+  /// position. An arg reduction yields the linear index over the reduced axes. Reductions run
+  /// serially over the reduced axes: split long ones into a parallel outer axis and a second nest.
   bool column_reduce = false;
   uint8_t reduced_axes = 0;
 };
@@ -137,8 +137,8 @@ std::vector<int64_t> arguments_of(const LoopNest& nest);
 /// elements are cut where no reduction runs along them. Depends on the nest alone.
 int64_t iterations_of(const LoopNest& nest);
 
-/// Generates and caches kernels, one object each; what is missing of a call is compiled on up to two
-/// threads. Thread-safe.
+/// Generates and caches kernels, one object each; what is missing of a call is compiled on up to
+/// two threads. Thread-safe.
 class KernelCache {
  public:
   struct Kernel {

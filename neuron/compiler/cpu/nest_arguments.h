@@ -11,11 +11,11 @@ inline constexpr int64_t kColumnPiece = 256;
 
 /// Fixed arguments in front of all others.
 enum FixedArgument : int {
-  kArgRow = 0,     // extent of the row axis
-  kArgPiece,       // elements of the row per iteration
-  kArgPieces,      // iterations per row
-  kArgStatus,      // status value
-  kArgOuter,       // extents of the outer axes follow
+  kArgRow = 0,  // extent of the row axis
+  kArgPiece,    // elements of the row per iteration
+  kArgPieces,   // iterations per row
+  kArgStatus,   // status value
+  kArgOuter,    // extents of the outer axes follow
 };
 
 /// True if some statement of the nest reduces along the row.

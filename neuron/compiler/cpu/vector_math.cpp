@@ -26,8 +26,10 @@ bool is_native_single(Op op) {
     case Op::Tanh:
     case Op::Erf:
     case Op::Sine:
-    case Op::Cosine: return true;
-    default: return false;
+    case Op::Cosine:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -116,18 +118,30 @@ V log10(MathBuilder& m, V x) {
 // `short_result`: the caller rounds to float.
 V compute(MathBuilder& m, Op op, V x, bool short_result) {
   switch (op) {
-    case Op::Exp: return m.exp(x);
-    case Op::Exp2: return exp2(m, x);
-    case Op::Expm1: return m.expm1(x);
-    case Op::Log: return m.log(x);
-    case Op::Log1p: return m.log1p(x);
-    case Op::Log2: return log2(m, x);
-    case Op::Log10: return log10(m, x);
-    case Op::Logistic: return m.div(m.c(1.0), m.add(m.c(1.0), m.exp(m.neg(x))));
-    case Op::Tanh: return tanh(m, x);
-    case Op::Erf: return m.erf(x);
-    case Op::Erfc: return m.erfc(x);
-    case Op::ErfInv: return m.erf_inv(x, !short_result);
+    case Op::Exp:
+      return m.exp(x);
+    case Op::Exp2:
+      return exp2(m, x);
+    case Op::Expm1:
+      return m.expm1(x);
+    case Op::Log:
+      return m.log(x);
+    case Op::Log1p:
+      return m.log1p(x);
+    case Op::Log2:
+      return log2(m, x);
+    case Op::Log10:
+      return log10(m, x);
+    case Op::Logistic:
+      return m.div(m.c(1.0), m.add(m.c(1.0), m.exp(m.neg(x))));
+    case Op::Tanh:
+      return tanh(m, x);
+    case Op::Erf:
+      return m.erf(x);
+    case Op::Erfc:
+      return m.erfc(x);
+    case Op::ErfInv:
+      return m.erf_inv(x, !short_result);
     case Op::Sine: {
       V s;
       m.sincos(x, &s, nullptr);
@@ -143,15 +157,24 @@ V compute(MathBuilder& m, Op op, V x, bool short_result) {
       m.sincos(x, &s, &k);
       return m.div(s, k);
     }
-    case Op::Asin: return m.asin(x);
-    case Op::Acos: return m.acos(x);
-    case Op::Atan: return m.atan(x);
-    case Op::Sinh: return sinh(m, x);
-    case Op::Cosh: return cosh(m, x);
-    case Op::Asinh: return asinh(m, x);
-    case Op::Acosh: return acosh(m, x);
-    case Op::Atanh: return atanh(m, x);
-    default: break;
+    case Op::Asin:
+      return m.asin(x);
+    case Op::Acos:
+      return m.acos(x);
+    case Op::Atan:
+      return m.atan(x);
+    case Op::Sinh:
+      return sinh(m, x);
+    case Op::Cosh:
+      return cosh(m, x);
+    case Op::Asinh:
+      return asinh(m, x);
+    case Op::Acosh:
+      return acosh(m, x);
+    case Op::Atanh:
+      return atanh(m, x);
+    default:
+      break;
   }
   raise(ErrorKind::kInternal, "no vector code for ", hlo::name_of(op));
 }
@@ -183,8 +206,10 @@ bool VectorMath::has(Op op) {
     case Op::Cosh:
     case Op::Asinh:
     case Op::Acosh:
-    case Op::Atanh: return true;
-    default: return false;
+    case Op::Atanh:
+      return true;
+    default:
+      return false;
   }
 }
 

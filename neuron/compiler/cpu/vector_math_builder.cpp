@@ -83,8 +83,8 @@ MathBuilder::V MathBuilder::power_of_two(V low) {
 MathBuilder::V MathBuilder::scale(V x, V n, V low) {
   if (traits_.avx512) {
     const auto scaled = [&](V part, V exponent, Intrinsic::ID id, int lanes) -> V {
-      return b.CreateIntrinsic(
-          id, {}, {part, exponent, part, b.getIntN(lanes, ~0u), b.getInt32(4)});
+      return b.CreateIntrinsic(id, {},
+                               {part, exponent, part, b.getIntN(lanes, ~0u), b.getInt32(4)});
     };
     if (single_) return scaled(x, n, Intrinsic::x86_avx512_mask_scalef_ps_512, 16);
     const int low_half[] = {0, 1, 2, 3, 4, 5, 6, 7};

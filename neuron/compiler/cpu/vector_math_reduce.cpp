@@ -70,8 +70,8 @@ llvm::Function* reduce_function(llvm::Module& module, double limit) {
 
   b.SetInsertPoint(reduce);
   Value* bits = b.CreateBitCast(x, i64);
-  Value* mantissa = b.CreateOr(b.CreateAnd(bits, b.getInt64((1ull << 52) - 1)),
-                               b.getInt64(1ull << 52));
+  Value* mantissa =
+      b.CreateOr(b.CreateAnd(bits, b.getInt64((1ull << 52) - 1)), b.getInt64(1ull << 52));
   // x = mantissa * 2^e. The bits of 2 / pi above position e - 2 give multiples of 4 quarters.
   Value* e = b.CreateSub(b.CreateLShr(bits, b.getInt64(52)), b.getInt64(1075));
   // Skip e - 2 bits; the table starts with one word of zeros, so add 64.
@@ -110,15 +110,14 @@ llvm::Function* reduce_function(llvm::Module& module, double limit) {
   Value* low_word = b.CreateTrunc(magnitude, i64);
   Value* leading_of_high = b.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, high_word, b.getFalse());
   Value* leading_of_low = b.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, low_word, b.getFalse());
-  Value* leading = b.CreateSelect(high_zero, b.CreateAdd(leading_of_low, b.getInt64(64)),
-                                  leading_of_high);
+  Value* leading =
+      b.CreateSelect(high_zero, b.CreateAdd(leading_of_low, b.getInt64(64)), leading_of_high);
   leading = b.CreateSelect(b.CreateICmpUGT(leading, b.getInt64(127)), b.getInt64(127), leading);
   Value* normal = b.CreateShl(magnitude, wide(leading));
   // Two doubles of 52 bits each from the top.
   Value* first = b.CreateTrunc(b.CreateLShr(normal, wide(b.getInt64(76))), i64);
-  Value* second =
-      b.CreateAnd(b.CreateTrunc(b.CreateLShr(normal, wide(b.getInt64(24))), i64),
-                  b.getInt64((1ull << 52) - 1));
+  Value* second = b.CreateAnd(b.CreateTrunc(b.CreateLShr(normal, wide(b.getInt64(24))), i64),
+                              b.getInt64((1ull << 52) - 1));
   Value* scale_bits = b.CreateShl(b.CreateSub(b.getInt64(1023 - 52), leading), b.getInt64(52));
   Value* scale = b.CreateBitCast(scale_bits, f64);
   Value* high = b.CreateFMul(b.CreateSIToFP(first, f64), scale);
@@ -160,9 +159,8 @@ void MathBuilder::reduce_large(V a, V* r, V* low, V* quadrant) {
   const double limit = single_ ? 0x1p28 : 0x1p19;
   llvm::Type* f64 = llvm::FixedVectorType::get(b.getDoubleTy(), kLanes);
   llvm::Type* i64 = llvm::FixedVectorType::get(b.getInt64Ty(), kLanes);
-  llvm::Value* large =
-      b.CreateAnd(b.CreateFCmpOGT(a, llvm::ConstantFP::get(f64, limit)),
-                  b.CreateFCmpOLT(a, llvm::ConstantFP::getInfinity(f64)));
+  llvm::Value* large = b.CreateAnd(b.CreateFCmpOGT(a, llvm::ConstantFP::get(f64, limit)),
+                                   b.CreateFCmpOLT(a, llvm::ConstantFP::getInfinity(f64)));
   llvm::BasicBlock* before = b.GetInsertBlock();
   llvm::Function* function = before->getParent();
   auto* slow = llvm::BasicBlock::Create(b.getContext(), "large", function);

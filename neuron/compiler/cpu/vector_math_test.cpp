@@ -48,8 +48,7 @@ template <typename T>
 std::vector<T> run(Op op, const std::vector<T>& x, const std::vector<T>& y = {}) {
   static LlvmSession session;
   static LlvmSession old_session(LlvmSession::Level::kAvx2);
-  LoopNest nest =
-      function_nest(op, sizeof(T) == 4 ? DType::f32 : DType::f64, y.empty() ? 1 : 2);
+  LoopNest nest = function_nest(op, sizeof(T) == 4 ? DType::f32 : DType::f64, y.empty() ? 1 : 2);
   nest.row = static_cast<int64_t>(x.size());
   const testing::LoadedKernel kernel(session.compile(nest, "kernel"));
   std::vector<T> out(x.size(), T(-77));
@@ -99,10 +98,26 @@ template <typename T>
 std::vector<T> specials() {
   using Limits = std::numeric_limits<T>;
   const T inf = Limits::infinity();
-  return {T(0),      -T(0),      inf,          -inf,         Limits::quiet_NaN(),
-          T(1),      T(-1),      Limits::min(), -Limits::min(), Limits::denorm_min(),
-          -Limits::denorm_min(), Limits::max(), Limits::lowest(), T(0.5), T(-0.5),
-          T(2),      T(-2),      Limits::epsilon(), T(3),     T(-3)};
+  return {T(0),
+          -T(0),
+          inf,
+          -inf,
+          Limits::quiet_NaN(),
+          T(1),
+          T(-1),
+          Limits::min(),
+          -Limits::min(),
+          Limits::denorm_min(),
+          -Limits::denorm_min(),
+          Limits::max(),
+          Limits::lowest(),
+          T(0.5),
+          T(-0.5),
+          T(2),
+          T(-2),
+          Limits::epsilon(),
+          T(3),
+          T(-3)};
 }
 
 template <typename T>
@@ -111,8 +126,9 @@ void add_range(std::vector<T>& x, double low, double high, int count, bool logar
   std::uniform_real_distribution<double> unit(0, 1);
   for (int k = 0; k < count; ++k) {
     const double u = unit(random);
-    const double value = logarithmic ? std::exp(std::log(low) + u * (std::log(high) - std::log(low)))
-                                     : low + u * (high - low);
+    const double value = logarithmic
+                             ? std::exp(std::log(low) + u * (std::log(high) - std::log(low)))
+                             : low + u * (high - low);
     x.push_back(static_cast<T>(value));
     if (logarithmic) x.push_back(static_cast<T>(-value));
   }
@@ -164,7 +180,8 @@ TYPED_TEST(VectorMathTest, ExponentialsAreAccurate) {
   const double limit = sizeof(T) == 4 ? 2 : 2;
   const double top = sizeof(T) == 4 ? 110 : 760;
   check_range<T>(Op::Exp, [](long double x) { return std::exp(x); }, -top, top, limit);
-  check_range<T>(Op::Exp2, [](long double x) { return std::exp2(x); }, -1.6 * top, 1.6 * top, limit);
+  check_range<T>(
+      Op::Exp2, [](long double x) { return std::exp2(x); }, -1.6 * top, 1.6 * top, limit);
   check_range<T>(Op::Expm1, [](long double x) { return std::expm1(x); }, -50, top, limit);
   check_range<T>(Op::Expm1, [](long double x) { return std::expm1(x); }, -2, 2, limit);
   check_range<T>(Op::Tanh, [](long double x) { return std::tanh(x); }, -12, 12, 2.5);
@@ -229,8 +246,8 @@ TYPED_TEST(VectorMathTest, InverseErrorFunctionIsAccurate) {
     // One step of Newton's method in long double from the result gives the exact value.
     const long double y = got[k];
     const long double a = std::fabs(static_cast<long double>(x[k]));
-    const long double error = a < 0.5L ? std::erf(std::fabs(y)) - a
-                                       : (1 - a) - std::erfc(std::fabs(y));
+    const long double error =
+        a < 0.5L ? std::erf(std::fabs(y)) - a : (1 - a) - std::erfc(std::fabs(y));
     const long double slope = 1.128379167095512573896L * std::exp(-y * y);
     const long double exact = std::copysign(std::fabs(y) - error / slope, y);
     ASSERT_LE(ulp_error(got[k], exact), 4) << x[k];
@@ -300,14 +317,16 @@ TYPED_TEST(VectorMathTest, TwoOperandFunctionsAreAccurate) {
   add_range<T>(x, 1 / top, top, 10000, true);
   add_range<T>(y, -10, 10, 10000);
   add_range<T>(y, 1 / top, top, 5000, true);
-  check_binary<T>(Op::Atan2, [](long double a, long double c) { return std::atan2(a, c); }, x, y, 2);
-  check_binary<T>(Op::Remainder, [](long double a, long double c) { return std::fmod(a, c); }, x, y,
-                  0);
-  check_binary<T>(Op::NextAfter,
-                  [](long double a, long double c) {
-                    return std::nextafter(static_cast<T>(a), static_cast<T>(c));
-                  },
-                  x, y, 0);
+  check_binary<T>(
+      Op::Atan2, [](long double a, long double c) { return std::atan2(a, c); }, x, y, 2);
+  check_binary<T>(
+      Op::Remainder, [](long double a, long double c) { return std::fmod(a, c); }, x, y, 0);
+  check_binary<T>(
+      Op::NextAfter,
+      [](long double a, long double c) {
+        return std::nextafter(static_cast<T>(a), static_cast<T>(c));
+      },
+      x, y, 0);
 }
 
 }  // namespace

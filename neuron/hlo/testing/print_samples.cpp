@@ -42,9 +42,15 @@ std::vector<std::byte> scalar_bytes(DType kind, std::complex<double> value) {
   const auto integer = static_cast<int64_t>(value.real());
   const double real = value.real();
   switch (kind) {
-    case DType::f64: std::memcpy(bytes.data(), &real, 8); break;
-    case DType::c128: std::memcpy(bytes.data(), &value, 16); break;
-    default: std::memcpy(bytes.data(), &integer, 8); break;
+    case DType::f64:
+      std::memcpy(bytes.data(), &real, 8);
+      break;
+    case DType::c128:
+      std::memcpy(bytes.data(), &value, 16);
+      break;
+    default:
+      std::memcpy(bytes.data(), &integer, 8);
+      break;
   }
   return bytes;
 }

@@ -48,14 +48,21 @@ Array listed(DType dtype, DimsRef dims, const Numbers& numbers) {
 /// Tolerances that another correct implementation stays within.
 double tolerance(DType dtype) {
   switch (real_of(dtype)) {
-    case DType::f64: return 1e-12;
-    case DType::f32: return 1e-5;
-    case DType::f16: return 2e-3;
-    case DType::bf16: return 1.6e-2;
+    case DType::f64:
+      return 1e-12;
+    case DType::f32:
+      return 1e-5;
+    case DType::f16:
+      return 2e-3;
+    case DType::bf16:
+      return 1.6e-2;
     case DType::f8e4m3:
-    case DType::f8e4m3fn: return 0.13;
-    case DType::f8e5m2: return 0.26;
-    default: return 0;
+    case DType::f8e4m3fn:
+      return 0.13;
+    case DType::f8e5m2:
+      return 0.26;
+    default:
+      return 0;
   }
 }
 
@@ -106,8 +113,8 @@ std::string named(std::string_view op, DType dtype) {
 }
 
 constexpr DType kFloats[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
-constexpr DType kIntegers[] = {DType::i8,  DType::i16, DType::i32, DType::i64,
-                               DType::u8,  DType::u16, DType::u32, DType::u64};
+constexpr DType kIntegers[] = {DType::i8, DType::i16, DType::i32, DType::i64,
+                               DType::u8, DType::u16, DType::u32, DType::u64};
 
 void add_unary(Samples& s) {
   struct Row {
@@ -162,13 +169,15 @@ void add_unary(Samples& s) {
       const Array special = listed(dtype, {{8}}, row.special);
       std::memcpy(x.bytes.data(), special.bytes.data(), special.bytes.size());
       // Cancellation near zeros of a function is measured against its size elsewhere.
-      s.add(named(name_of(row.op), dtype), {x},
-            [&](Builder& b, const Values& v) { return Values{b.unary(row.op, v[0])}; }, 4);
+      s.add(
+          named(name_of(row.op), dtype), {x},
+          [&](Builder& b, const Values& v) { return Values{b.unary(row.op, v[0])}; }, 4);
     }
     if (!row.complex) continue;
     for (DType dtype : {DType::c64, DType::c128}) {
-      s.add(named(name_of(row.op), dtype), {s.random(dtype, {{2, 5}}, 0.1, 1.3)},
-            [&](Builder& b, const Values& v) { return Values{b.unary(row.op, v[0])}; }, 10);
+      s.add(
+          named(name_of(row.op), dtype), {s.random(dtype, {{2, 5}}, 0.1, 1.3)},
+          [&](Builder& b, const Values& v) { return Values{b.unary(row.op, v[0])}; }, 10);
     }
   }
   for (DType dtype : kIntegers) {
@@ -187,8 +196,8 @@ void add_unary(Samples& s) {
 }
 
 void add_binary(Samples& s) {
-  const Op arithmetic[] = {Op::Add, Op::Subtract, Op::Multiply, Op::Divide, Op::Remainder,
-                           Op::Maximum, Op::Minimum, Op::Atan2};
+  const Op arithmetic[] = {Op::Add,       Op::Subtract, Op::Multiply, Op::Divide,
+                           Op::Remainder, Op::Maximum,  Op::Minimum,  Op::Atan2};
   for (DType dtype : kFloats) {
     s.add(named("binary", dtype), {s.plain(dtype, {{4, 5}}), s.plain(dtype, {{5}})},
           [&](Builder& b, const Values& v) {
@@ -225,8 +234,8 @@ void add_binary(Samples& s) {
            listed(dtype, {{8}}, {2, 2, 0, either(-1, 4), 3, 3, either(-2, 3), 7})},
           [](Builder& b, const Values& v) {
             Values results;
-            for (Op op : {Op::Add, Op::Subtract, Op::Multiply, Op::Divide, Op::Remainder,
-                          Op::Power, Op::Maximum, Op::Minimum, Op::And, Op::Or, Op::Xor}) {
+            for (Op op : {Op::Add, Op::Subtract, Op::Multiply, Op::Divide, Op::Remainder, Op::Power,
+                          Op::Maximum, Op::Minimum, Op::And, Op::Or, Op::Xor}) {
               results.push_back(b.binary(op, v[0], v[1]));
             }
             return results;
@@ -242,27 +251,32 @@ void add_binary(Samples& s) {
           });
   }
   for (DType dtype : {DType::c64, DType::c128}) {
-    s.add(named("binary", dtype), {s.plain(dtype, {{4, 2}}), s.plain(dtype, {{2}})},
-          [](Builder& b, const Values& v) {
-            return Values{b.add(v[0], v[1]), b.sub(v[0], v[1]), b.mul(v[0], v[1]),
-                          b.div(v[0], v[1]), b.pow(v[0], v[1]), b.eq(v[0], v[1]),
-                          b.ne(v[0], v[0])};
-          }, 10);
+    s.add(
+        named("binary", dtype), {s.plain(dtype, {{4, 2}}), s.plain(dtype, {{2}})},
+        [](Builder& b, const Values& v) {
+          return Values{b.add(v[0], v[1]), b.sub(v[0], v[1]), b.mul(v[0], v[1]), b.div(v[0], v[1]),
+                        b.pow(v[0], v[1]), b.eq(v[0], v[1]),  b.ne(v[0], v[0])};
+        },
+        10);
   }
   s.add("binary_pred",
         {listed(DType::pred, {{4}}, {0, 0, 1, 1}), listed(DType::pred, {{4}}, {0, 1, 0, 1})},
         [](Builder& b, const Values& v) {
-          return Values{b.add(v[0], v[1]),     b.mul(v[0], v[1]),    b.max(v[0], v[1]),
+          return Values{b.add(v[0], v[1]),     b.mul(v[0], v[1]),     b.max(v[0], v[1]),
                         b.min(v[0], v[1]),     b.bit_and(v[0], v[1]), b.bit_or(v[0], v[1]),
-                        b.bit_xor(v[0], v[1]), b.lt(v[0], v[1]),     b.eq(v[0], v[1])};
+                        b.bit_xor(v[0], v[1]), b.lt(v[0], v[1]),      b.eq(v[0], v[1])};
         });
   for (DType dtype : {DType::f32, DType::bf16, DType::i32, DType::u8, DType::i64, DType::f64}) {
     s.add(named("compare", dtype),
           {listed(dtype, {{5}}, {1, 2, 3, is_floating(dtype) ? kNan : 0, 0}),
            listed(dtype, {{5}}, {2, 2, 1, 1, is_floating(dtype) ? -0.0 : 200})},
           [](Builder& b, const Values& v) {
-            return Values{b.eq(v[0], v[1]), b.ne(v[0], v[1]), b.lt(v[0], v[1]),
-                          b.le(v[0], v[1]), b.gt(v[0], v[1]), b.ge(v[0], v[1]),
+            return Values{b.eq(v[0], v[1]),
+                          b.ne(v[0], v[1]),
+                          b.lt(v[0], v[1]),
+                          b.le(v[0], v[1]),
+                          b.gt(v[0], v[1]),
+                          b.ge(v[0], v[1]),
                           b.select(b.lt(v[0], v[1]), v[0], v[1])};
           });
   }
@@ -277,24 +291,24 @@ void add_conversions(Samples& s) {
                         ? listed(from, {{6}}, {0, 1, 2, 3, 100, 7})
                         : listed(from, {{6}}, {0, 1, -2, 3.5, 100, -7.25});
     s.add(named("convert", from), {x}, [&](Builder& b, const Values& v) {
-      Values results;
-      for (DType to : all) {
-        // What is out of range is not defined.
-        if (is_unsigned_integer(to) && is_unsigned_integer(from) == false && from != DType::pred) {
-          results.push_back(b.convert(b.abs(v[0]), to));
-        } else {
-          results.push_back(b.convert(v[0], to));
-        }
-      }
-      return results;
-    }).rtol = 0;
+       Values results;
+       for (DType to : all) {
+         // What is out of range is not defined.
+         if (is_unsigned_integer(to) && is_unsigned_integer(from) == false && from != DType::pred) {
+           results.push_back(b.convert(b.abs(v[0]), to));
+         } else {
+           results.push_back(b.convert(v[0], to));
+         }
+       }
+       return results;
+     }).rtol = 0;
     s.add(named("convert_to_f8", from), {x}, [&](Builder& b, const Values& v) {
-      Values results;
-      for (DType to : {DType::f8e4m3fn, DType::f8e4m3, DType::f8e5m2}) {
-        results.push_back(b.convert(b.convert(v[0], to), DType::f32));
-      }
-      return results;
-    }).rtol = 0;
+       Values results;
+       for (DType to : {DType::f8e4m3fn, DType::f8e4m3, DType::f8e5m2}) {
+         results.push_back(b.convert(b.convert(v[0], to), DType::f32));
+       }
+       return results;
+     }).rtol = 0;
   }
   s.add("saturate_f8", {listed(DType::f32, {{8}}, {449, 464, 465, 1e9, kInf, -kInf, kNan, -500})},
         [](Builder& b, const Values& v) {
@@ -303,7 +317,8 @@ void add_conversions(Samples& s) {
             results.push_back(b.convert(b.convert(v[0], to), DType::f32));
           }
           return results;
-        }).rtol = 0;
+        })
+      .rtol = 0;
   s.add("bitcast",
         {s.plain(DType::f32, {{5}}), s.plain(DType::f16, {{5}}), s.plain(DType::pred, {{5}})},
         [](Builder& b, const Values& v) {
@@ -314,16 +329,17 @@ void add_conversions(Samples& s) {
   for (DType dtype : {DType::f8e4m3fn, DType::f8e4m3, DType::f8e5m2}) {
     s.add(named("arithmetic", dtype), {s.plain(dtype, {{6}}), s.plain(dtype, {{6}})},
           [](Builder& b, const Values& v) {
-            return Values{b.add(v[0], v[1]), b.mul(v[0], v[1]), b.max(v[0], v[1]),
-                          b.lt(v[0], v[1]), b.neg(v[0]), b.select(b.lt(v[0], v[1]), v[0], v[1])};
+            return Values{b.add(v[0], v[1]), b.mul(v[0], v[1]),
+                          b.max(v[0], v[1]), b.lt(v[0], v[1]),
+                          b.neg(v[0]),       b.select(b.lt(v[0], v[1]), v[0], v[1])};
           });
   }
 }
 
 void add_leaves(Samples& s) {
-  const DType all[] = {DType::pred, DType::i8,  DType::i64,  DType::u64, DType::f16,
-                       DType::bf16, DType::f32, DType::f64,  DType::c64, DType::f8e4m3fn,
-                       DType::f8e5m2};
+  const DType all[] = {DType::pred, DType::i8,       DType::i64,   DType::u64,
+                       DType::f16,  DType::bf16,     DType::f32,   DType::f64,
+                       DType::c64,  DType::f8e4m3fn, DType::f8e5m2};
   for (DType dtype : all) {
     const Array small = s.plain(dtype, {{2, 3}}), large = s.plain(dtype, {{4, 5, 2}});
     s.add(named("constants", dtype), {}, [&](Builder& b, const Values&) {
@@ -334,12 +350,11 @@ void add_leaves(Samples& s) {
     });
   }
   s.add("constants_special", {}, [](Builder& b, const Values&) {
-    return Values{b.constant(DType::f32, kInf), b.constant(DType::f32, kNan),
-                  b.constant(DType::bf16, -kInf), b.constant(DType::f16, kNan),
-                  b.constant(DType::f64, 1e300), b.constant(DType::f32, -0.0),
-                  b.constant(DType::f32, 1e-40),
-                  b.constant_int(DType::u64, -1), b.constant(DType::i64, -0x1p63),
-                  b.constant_complex(DType::c64, {kInf, -1.5})};
+    return Values{b.constant(DType::f32, kInf),    b.constant(DType::f32, kNan),
+                  b.constant(DType::bf16, -kInf),  b.constant(DType::f16, kNan),
+                  b.constant(DType::f64, 1e300),   b.constant(DType::f32, -0.0),
+                  b.constant(DType::f32, 1e-40),   b.constant_int(DType::u64, -1),
+                  b.constant(DType::i64, -0x1p63), b.constant_complex(DType::c64, {kInf, -1.5})};
   });
   s.add("philox", {listed(DType::u64, {}, {12345}), listed(DType::u64, {}, {67})},
         [](Builder& b, const Values& v) {
@@ -349,31 +364,30 @@ void add_leaves(Samples& s) {
 }
 
 void add_views(Samples& s) {
-  for (DType dtype : {DType::f32, DType::pred, DType::bf16, DType::i64, DType::c64,
-                      DType::f8e4m3fn}) {
+  for (DType dtype :
+       {DType::f32, DType::pred, DType::bf16, DType::i64, DType::c64, DType::f8e4m3fn}) {
     s.add(named("views", dtype), {s.plain(dtype, {{2, 3, 4}}), s.plain(dtype, {{2, 1, 4}})},
           [](Builder& b, const Values& v) {
             const Value parts[] = {v[0], v[1], v[0]};
-            return Values{
-                b.broadcast_in_dim(v[1], {{2, 5, 3, 4}}, {{0, 2, 3}}),
-                b.reshape(v[0], {{6, 4}}),
-                b.transpose(v[0], {{2, 0, 1}}),
-                b.slice(v[0], {{0, 1, 0}}, {{2, 3, 4}}, {{1, 1, 3}}),
-                b.concatenate(parts, 1),
-                b.reverse(v[0], {{0, 2}}),
-                b.pad(v[0], b.like(v[0], 1), {{1, -1, 0}}, {{0, 2, -1}}, {{0, 1, 2}}),
-                b.as_strided(v[0], {{3, 2, 2}}, {{1, 7, 0}}, 2),
-                b.as_strided(v[0], {{2, 3}}, {{1, 8}}, 3),
-                b.as_strided(v[0], {{4, 2, 1, 3}}, {{6, 0, 5, 2}}, 1),
-                b.as_strided(v[0], {{2}}, {{0}}, 23),
-                b.as_strided(v[0], {{6, 4}}, {{1, 6}}, 0),
-                b.as_strided(v[0], {{3, 3}}, {{2, 3}}, 1),
-                b.as_strided_scatter(v[0], v[1], {{12, 1, 3}}, 1),
-                b.as_strided_scatter(v[0], v[1], {{1, 7, 2}}, 5),
-                b.as_strided_scatter(v[0], v[1], {{3, 0, 6}}, 2),
-                b.as_strided_scatter(v[0], v[1], {{0, 0, 6}}, 2),
-                b.as_strided_scatter(v[0], b.slice_dim(v[1], 2, 0, 1), {{0, 0, 6}}, 2),
-                b.as_strided_scatter(v[1], b.reshape(v[1], {{4, 2}}), {{1, 4}}, 0)};
+            return Values{b.broadcast_in_dim(v[1], {{2, 5, 3, 4}}, {{0, 2, 3}}),
+                          b.reshape(v[0], {{6, 4}}),
+                          b.transpose(v[0], {{2, 0, 1}}),
+                          b.slice(v[0], {{0, 1, 0}}, {{2, 3, 4}}, {{1, 1, 3}}),
+                          b.concatenate(parts, 1),
+                          b.reverse(v[0], {{0, 2}}),
+                          b.pad(v[0], b.like(v[0], 1), {{1, -1, 0}}, {{0, 2, -1}}, {{0, 1, 2}}),
+                          b.as_strided(v[0], {{3, 2, 2}}, {{1, 7, 0}}, 2),
+                          b.as_strided(v[0], {{2, 3}}, {{1, 8}}, 3),
+                          b.as_strided(v[0], {{4, 2, 1, 3}}, {{6, 0, 5, 2}}, 1),
+                          b.as_strided(v[0], {{2}}, {{0}}, 23),
+                          b.as_strided(v[0], {{6, 4}}, {{1, 6}}, 0),
+                          b.as_strided(v[0], {{3, 3}}, {{2, 3}}, 1),
+                          b.as_strided_scatter(v[0], v[1], {{12, 1, 3}}, 1),
+                          b.as_strided_scatter(v[0], v[1], {{1, 7, 2}}, 5),
+                          b.as_strided_scatter(v[0], v[1], {{3, 0, 6}}, 2),
+                          b.as_strided_scatter(v[0], v[1], {{0, 0, 6}}, 2),
+                          b.as_strided_scatter(v[0], b.slice_dim(v[1], 2, 0, 1), {{0, 0, 6}}, 2),
+                          b.as_strided_scatter(v[1], b.reshape(v[1], {{4, 2}}), {{1, 4}}, 0)};
           });
   }
   s.add("dynamic_update_slice",
@@ -386,9 +400,13 @@ void add_views(Samples& s) {
   s.add("views_empty", {s.plain(DType::f32, {{0, 3}}), s.plain(DType::f32, {{2, 3}})},
         [](Builder& b, const Values& v) {
           const Value parts[] = {v[0], v[1]};
-          return Values{b.transpose(v[0], {{1, 0}}), b.concatenate(parts, 0), b.sum(v[0], {{0}}),
-                        b.reduce(ReduceKind::Max, v[0], {{0}}), b.slice_dim(v[1], 0, 1, 1),
-                        b.as_strided(v[1], {{0, 2}}, {{1, 1}}, 0), b.scan(ScanKind::Sum, v[0], 1),
+          return Values{b.transpose(v[0], {{1, 0}}),
+                        b.concatenate(parts, 0),
+                        b.sum(v[0], {{0}}),
+                        b.reduce(ReduceKind::Max, v[0], {{0}}),
+                        b.slice_dim(v[1], 0, 1, 1),
+                        b.as_strided(v[1], {{0, 2}}, {{1, 1}}, 0),
+                        b.scan(ScanKind::Sum, v[0], 1),
                         b.sort(v[0], 1, false)[0]};
         });
 }
@@ -494,25 +512,30 @@ void add_reductions(Samples& s) {
           return Values{b.sum(v[0], {{0}}), b.scan(ScanKind::Sum, v[0], 0)};
         });
   for (DType dtype : {DType::c64, DType::c128}) {
-    s.add(named("reduce", dtype), {s.plain(dtype, {{3, 4}})}, [](Builder& b, const Values& v) {
-      return Values{b.sum(v[0], {{1}}), b.reduce(ReduceKind::Product, v[0], {{0}}),
-                    b.scan(ScanKind::Sum, v[0], 1)};
-    }, 4);
+    s.add(
+        named("reduce", dtype), {s.plain(dtype, {{3, 4}})},
+        [](Builder& b, const Values& v) {
+          return Values{b.sum(v[0], {{1}}), b.reduce(ReduceKind::Product, v[0], {{0}}),
+                        b.scan(ScanKind::Sum, v[0], 1)};
+        },
+        4);
   }
 }
 
 void add_products(Samples& s) {
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64,
                       DType::u8, DType::c64, DType::f8e4m3fn, DType::f8e5m2}) {
-    s.add(named("dot", dtype), {s.plain(dtype, {{2, 4, 5}}), s.plain(dtype, {{2, 5, 3}})},
-          [](Builder& b, const Values& v) {
-            DotDims outer, two;
-            two.lhs_contract = {0, 2};
-            two.rhs_contract = {0, 1};
-            return Values{
-                b.matmul(v[0], v[1]), b.dot_general(v[0], v[1], two),
-                b.dot_general(b.slice_dim(v[0], 0, 0, 1), b.slice_dim(v[1], 1, 0, 1), outer)};
-          }, 4);
+    s.add(
+        named("dot", dtype), {s.plain(dtype, {{2, 4, 5}}), s.plain(dtype, {{2, 5, 3}})},
+        [](Builder& b, const Values& v) {
+          DotDims outer, two;
+          two.lhs_contract = {0, 2};
+          two.rhs_contract = {0, 1};
+          return Values{
+              b.matmul(v[0], v[1]), b.dot_general(v[0], v[1], two),
+              b.dot_general(b.slice_dim(v[0], 0, 0, 1), b.slice_dim(v[1], 1, 0, 1), outer)};
+        },
+        4);
     if (is_complex(dtype) || is_float8(dtype)) continue;
     s.add(
         named("convolution", dtype),
@@ -534,15 +557,17 @@ void add_products(Samples& s) {
         },
         4);
   }
-  s.add("convolution_batch_groups",
-        {s.plain(DType::f32, {{4, 3, 6}}), s.plain(DType::f32, {{6, 3, 2}})},
-        [](Builder& b, const Values& v) {
-          ConvolutionDims dims;
-          dims.stride = dims.lhs_dilation = dims.rhs_dilation = {1};
-          dims.pad_low = dims.pad_high = {1};
-          dims.batch_groups = 2;
-          return Values{b.convolution(v[0], v[1], dims)};
-        }, 4);
+  s.add(
+      "convolution_batch_groups",
+      {s.plain(DType::f32, {{4, 3, 6}}), s.plain(DType::f32, {{6, 3, 2}})},
+      [](Builder& b, const Values& v) {
+        ConvolutionDims dims;
+        dims.stride = dims.lhs_dilation = dims.rhs_dilation = {1};
+        dims.pad_low = dims.pad_high = {1};
+        dims.batch_groups = 2;
+        return Values{b.convolution(v[0], v[1], dims)};
+      },
+      4);
 }
 
 Sample strided_arguments(Samples& s) {
@@ -558,12 +583,15 @@ Sample strided_arguments(Samples& s) {
   b.result(b.neg(z));
   // Every other column of a fresh buffer.
   b.result(b.abs(z), {{8, 2}});
-  return {"strided_arguments", b.finish(),
+  return {"strided_arguments",
+          b.finish(),
           {s.plain(DType::f32, {{3, 4}}),
            // An expanded parameter holds equal rows.
            make(DType::f32, {{3, 4}}, [](int64_t i) { return 1.5 * static_cast<double>(i % 4); }),
            s.plain(DType::f32, {{3, 4}})},
-          {1.25, 3}, 1e-5, 1e-5};
+          {1.25, 3},
+          1e-5,
+          1e-5};
 }
 
 }  // namespace
