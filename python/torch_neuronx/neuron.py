@@ -81,7 +81,7 @@ def is_available() -> bool:
     """At least one NeuronCore is visible. Never raises; does not open the runtime."""
     try:
         return _C._device_count() > 0
-    except Exception:
+    except Exception:  # A broken environment means "not available".
         return False
 
 
