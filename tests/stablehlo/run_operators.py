@@ -19,7 +19,7 @@ def to_device(sample):
 
 def run(op, dtype, count):
     needs_grad = dtype in op.backward_dtypes
-    with contextlib.suppress(Exception):  # tests/ops judges what fails; here programs are collected.
+    with contextlib.suppress(Exception):  # tests/ops judges what fails.
         samples = list(op.sample_inputs("cpu", dtype))[:count]
         for sample in samples:
             sample = to_device(sample)
