@@ -28,12 +28,6 @@ class Compiler {
   virtual std::string_view name() const = 0;
   /// Throws Error(kUnsupported) for what the target cannot do, Error(kIo) with the compiler's log.
   virtual std::vector<std::byte> compile(const hlo::Module& module) = 0;
-  /// The same for a program that is loaded in this process at once and never saved: code that an
-  /// earlier NEFF already brought may be left out, which makes small programs much cheaper. If the
-  /// loader does not know that code after all, compile() gives a NEFF that stands alone.
-  virtual std::vector<std::byte> compile_for_process(const hlo::Module& module) {
-    return compile(module);
-  }
   virtual CompilerStats stats() const = 0;
   /// Forgets what it keeps in memory.
   virtual void forget() {}

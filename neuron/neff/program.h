@@ -79,8 +79,8 @@ struct Step {
 /// A generated kernel: its structural hash, and where its code is.
 struct KernelCode {
   Hash128 hash;
-  /// Relocatable ELF object with one function named symbol_of(hash); empty if the loader already
-  /// knows the hash (in-memory NEFFs only).
+  /// Relocatable ELF object with one function named kernel_symbol(hash). Empty: the loader must
+  /// have met the hash before.
   std::vector<std::byte> object;
 };
 

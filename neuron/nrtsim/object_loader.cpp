@@ -3,10 +3,12 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
@@ -381,6 +383,12 @@ std::vector<neff::KernelFunction> load_kernels(std::span<const neff::KernelCode>
 
 bool host_can_run(const std::string& cpu_features, std::string& missing) {
 #if defined(__x86_64__)
+  // Nearly all programs of a process were made for the same CPU. Leaked.
+  static std::atomic<const std::string*> accepted{nullptr};
+  if (const std::string* known = accepted.load(std::memory_order_acquire);
+      known != nullptr && *known == cpu_features) {
+    return true;
+  }
   struct Feature {
     std::string_view name;
     bool present;
@@ -413,6 +421,10 @@ bool host_can_run(const std::string& cpu_features, std::string& missing) {
     }
     if (end == std::string_view::npos) break;
     rest.remove_prefix(end + 1);
+  }
+  if (const std::string* none = nullptr; accepted.load() == nullptr) {
+    auto* copy = new std::string(cpu_features);
+    if (!accepted.compare_exchange_strong(none, copy)) delete copy;
   }
 #else
   static_cast<void>(cpu_features);

@@ -1,6 +1,5 @@
 #include "neuron/compiler/cpu/cpu_compiler.h"
 
-#include <shared_mutex>
 #include <unordered_map>
 
 #include "neuron/base/error.h"
@@ -12,32 +11,6 @@
 namespace neuron::compiler::cpu {
 
 namespace {
-
-/// Kernels whose code some NEFF of this process carried already. Thread-safe.
-class Shipped {
- public:
-  bool contains(const Hash128& hash) {
-    std::shared_lock lock(mutex_);
-    return hashes_.contains(hash);
-  }
-  void add(const Hash128& hash) {
-    std::unique_lock lock(mutex_);
-    hashes_.insert(hash);
-  }
-  void clear() {
-    std::unique_lock lock(mutex_);
-    hashes_.clear();
-  }
-
- private:
-  std::shared_mutex mutex_;
-  std::unordered_set<Hash128, Hash128Hasher> hashes_;
-};
-
-Shipped& shipped() {
-  static Shipped* all = new Shipped;  // Outlives every thread that compiles.
-  return *all;
-}
 
 /// Numbers of a program's kernels by hash.
 class KernelNumbers {
@@ -75,7 +48,7 @@ FlatPrograms& flat_programs() {
 
 }  // namespace
 
-neff::Program CpuCompiler::compile_program(const hlo::Module& module, bool self_contained) {
+neff::Program CpuCompiler::compile_program(const hlo::Module& module) {
   neff::Program program;
   program.target = target_;
   program.cpu_features = host_features();
@@ -95,9 +68,7 @@ neff::Program CpuCompiler::compile_program(const hlo::Module& module, bool self_
   const std::optional<FlatKey> flat = flat_key(module);
   if (flat) {
     if (std::optional<FlatPrograms::Found> found = flat_programs().find(*flat)) {
-      const bool carried = self_contained || !shipped().contains(found->hash);
-      program.kernels.push_back({found->hash, {}});
-      if (carried) program.kernels[0].object = *found->object;
+      program.kernels.push_back({found->hash, *found->object});
       program.steps.push_back(std::move(found->step));
       known_hits_.fetch_add(1, std::memory_order_relaxed);
       programs_.fetch_add(1, std::memory_order_relaxed);
@@ -115,7 +86,6 @@ neff::Program CpuCompiler::compile_program(const hlo::Module& module, bool self_
   KernelNumbers numbers;
   std::vector<const LoopNest*> missing;
   std::vector<uint32_t> missing_number;
-  uint64_t known = 0;
   for (PlannedStep& planned : plan.steps) {
     if (!planned.library && iterations_of(planned.nest) == 0) continue;
     neff::Step& step = program.steps.emplace_back();
@@ -135,21 +105,15 @@ neff::Program CpuCompiler::compile_program(const hlo::Module& module, bool self_
     const auto [number, is_new] = numbers.of(hash, program.kernels);
     step.kernel.kernel = number;
     if (!is_new) continue;
-    if (!self_contained && shipped().contains(hash)) {
-      ++known;
-      continue;
-    }
     missing.push_back(&planned.nest);
     missing_number.push_back(number);
   }
-  known_hits_.fetch_add(known, std::memory_order_relaxed);
   if (!missing.empty()) {
     const std::vector<KernelCache::Kernel> made = kernel_cache().get(missing);
     for (size_t k = 0; k < made.size(); ++k) {
       NEURON_ASSERT(made[k].hash == program.kernels[missing_number[k]].hash,
                     "the kernel cache answered in another order");
       program.kernels[missing_number[k]].object = *made[k].object;
-      shipped().add(made[k].hash);
     }
     if (flat && plan.steps.size() == 1 && program.steps.size() == 1 && plan.arena_bytes == 0 &&
         program.constants.empty() && made.size() == 1) {
@@ -163,17 +127,10 @@ neff::Program CpuCompiler::compile_program(const hlo::Module& module, bool self_
 void CpuCompiler::forget_plans() { flat_programs().clear(); }
 
 std::vector<std::byte> CpuCompiler::compile(const hlo::Module& module) {
-  return neff::write_neff(compile_program(module, true));
+  return neff::write_neff(compile_program(module));
 }
 
-std::vector<std::byte> CpuCompiler::compile_for_process(const hlo::Module& module) {
-  return neff::write_neff(compile_program(module, false));
-}
-
-void CpuCompiler::forget() {
-  shipped().clear();
-  forget_kernels();
-}
+void CpuCompiler::forget() { forget_kernels(); }
 
 CompilerStats CpuCompiler::stats() const {
   const KernelCounters kernels = kernel_counters();

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <string>
-#include <unordered_set>
 
 #include "neuron/compiler/compiler.h"
 #include "neuron/neff/program.h"
@@ -17,13 +15,11 @@ class CpuCompiler : public Compiler {
 
   std::string_view name() const override { return "cpu"; }
   std::vector<std::byte> compile(const hlo::Module& module) override;
-  std::vector<std::byte> compile_for_process(const hlo::Module& module) override;
   CompilerStats stats() const override;
   void forget() override;
 
-  /// The program before it is written as a NEFF. With `self_contained` every kernel carries its
-  /// code; without, only those that no earlier program of this process carried.
-  neff::Program compile_program(const hlo::Module& module, bool self_contained);
+  /// The program before it is written as a NEFF.
+  neff::Program compile_program(const hlo::Module& module);
   /// Drops what is remembered of programs' structures, so that the next is planned anew.
   static void forget_plans();
 
