@@ -118,8 +118,11 @@ constexpr std::array<Variable, kCount> kTable = {{
     {"NEURON_SIM_FAULTS", "string", "", "list of call:status[@n], e.g. nrt_load:RESOURCE@2",
      "Failures that the simulator injects, for tests."},
     {"NEURON_SIM_NUMERICS", "choice", "exact", "exact, hardware",
-     "exact: the simulator computes every dtype as PyTorch's CPU does. hardware, narrowing and "
-     "rounding like the chip, does not exist yet and is refused when the device is opened."},
+     "exact: the simulator computes every dtype as PyTorch's CPU does. hardware: 64-bit numbers "
+     "are "
+     "computed in 32 bits, integer products and accumulating scatters in float32 and float8_e4m3fn "
+     "in the target's own format, with one warning for each kind; docs/architecture.md says what "
+     "is not imitated."},
     {"TORCH_NEURONX_NEFF_CACHE_DIR", "path", "", "path of a directory",
      "Whole programs are kept there between runs as .neff files. Read for every program that is "
      "built. Must belong to the user alone."},

@@ -79,10 +79,6 @@ class Instance {
       static std::once_flag once;
       std::call_once(once, [] { pthread_atfork(nullptr, nullptr, note_fork); });
       const nrt::Api& api = nrt::api();
-      NEURON_CHECK(!api.is_simulator || env::sim_numerics() == env::SimNumerics::Exact,
-                   kUnsupported,
-                   "NEURON_SIM_NUMERICS=hardware is not implemented: the simulator "
-                   "computes exactly; unset the variable");
       NRT_CHECK(api.nrt_init(NRT_FRAMEWORK_TYPE_PYTORCH, "2.0", "1.0"),
                 "opening the Neuron runtime ", api.path);
       g_opened.store(true);

@@ -245,8 +245,9 @@ class ProgramCache {
     hasher.add(fingerprint.high);
     hasher.add(compiler::build_hash().low);
     hasher.add(compiler::build_hash().high);
-    const std::string conditions = internal::join(compiler->name(), " ", env::target(), " ",
-                                                  env::logical_nc_config(), " ", env::cc_flags());
+    const std::string conditions =
+        internal::join(compiler->name(), " ", env::target(), " ", env::logical_nc_config(), " ",
+                       env::cc_flags(), " ", static_cast<int>(env::sim_numerics()));
     hasher.add_bytes(conditions.data(), conditions.size());
     const Hash128 key = hasher.finish();
     if (std::optional<std::vector<std::byte>> found = folder->read("neff", key)) {

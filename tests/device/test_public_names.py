@@ -278,16 +278,6 @@ def test_switches_are_read_per_call(monkeypatch):
     torch.linalg.lstsq(x, x)
 
 
-def test_hardware_numerics_are_refused():
-    done = subprocess.run(
-        [sys.executable, "-c", "import torch; torch.ones(1, device='neuron')"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "NEURON_SIM_NUMERICS": "hardware"},
-    )
-    assert done.returncode != 0 and "NEURON_SIM_NUMERICS=hardware is not implemented" in done.stderr
-
-
 def test_nki_needs_its_package():
     with pytest.raises((ImportError, NotImplementedError), match=r"nki|kernels"):
         torch_neuronx.wrap_nki(lambda x: x)

@@ -5,6 +5,7 @@
 #include "neuron/base/error.h"
 #include "neuron/base/log.h"
 #include "neuron/compiler/cpu/flat_programs.h"
+#include "neuron/compiler/cpu/hardware_numerics.h"
 #include "neuron/compiler/cpu/kernel_counters.h"
 #include "neuron/compiler/cpu/plan.h"
 
@@ -48,7 +49,14 @@ FlatPrograms& flat_programs() {
 
 }  // namespace
 
-neff::Program CpuCompiler::compile_program(const hlo::Module& module) {
+neff::Program CpuCompiler::compile_program(const hlo::Module& exact) {
+  std::optional<hlo::Module> imitation;
+  if (numerics_ == env::SimNumerics::Hardware) {
+    imitation = imitate_hardware(exact, target_, [this](Narrowing narrowing, hlo::Op op) {
+      warn_once(narrowing, op, target_);
+    });
+  }
+  const hlo::Module& module = imitation ? *imitation : exact;
   neff::Program program;
   program.target = target_;
   program.cpu_features = host_features();

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <string>
 
+#include "neuron/base/env.h"
 #include "neuron/compiler/compiler.h"
 #include "neuron/neff/program.h"
 
@@ -11,7 +12,8 @@ namespace neuron::compiler::cpu {
 /// Compiles for the simulator: fused loop nests as machine code of this host, and library steps.
 class CpuCompiler : public Compiler {
  public:
-  explicit CpuCompiler(std::string_view target) : target_(target) {}
+  explicit CpuCompiler(std::string_view target, env::SimNumerics numerics = env::sim_numerics())
+      : target_(target), numerics_(numerics) {}
 
   std::string_view name() const override { return "cpu"; }
   std::vector<std::byte> compile(const hlo::Module& module) override;
@@ -25,6 +27,7 @@ class CpuCompiler : public Compiler {
 
  private:
   std::string target_;
+  const env::SimNumerics numerics_;
   std::atomic<uint64_t> programs_{0};
   std::atomic<uint64_t> known_hits_{0};
 };
