@@ -63,6 +63,7 @@ test-python:
 
 bench: build
 	@$(PY) benchmarks/run.py
+	@$(PY) benchmarks/ops.py
 	@$(PY) benchmarks/collectives.py
 
 lint: $(VENV)/.ready
