@@ -9,8 +9,9 @@ import os
 import torch
 
 from torch_neuronx import _C
+from torch_neuronx.mesh import MeshSuggestion, suggest_mesh
 
-__all__ = ["clear_flight_record", "flight_record"]
+__all__ = ["MeshSuggestion", "clear_flight_record", "flight_record", "suggest_mesh"]
 
 _LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
