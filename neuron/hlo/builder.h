@@ -227,6 +227,23 @@ class Builder {
                       std::span<const Type> results, std::span<const std::byte> arguments = {},
                       std::span<const int64_t> ints = {});
 
+  // --- Between devices ----------------------------------------------------------------------
+  // As in StableHLO, with global device ids. Every device of a group must run it; chunks are in the
+  // order of the group's row. All groups have one size.
+  /// The sum (product, ...) over the group, in a fixed order. Halves are summed in f32.
+  Value all_reduce(ReduceKind kind, Value x, const ReplicaGroups& groups);
+  /// Everybody's x, one behind the other along `dim`.
+  Value all_gather(Value x, int64_t dim, const ReplicaGroups& groups);
+  /// Of the reduction, the chunk along `dim` that belongs to this device.
+  Value reduce_scatter(ReduceKind kind, Value x, int64_t dim, const ReplicaGroups& groups);
+  /// Chunk i of x along `split_dim` goes to the group's device i; what comes is joined along
+  /// `concat_dim`.
+  Value all_to_all(Value x, int64_t split_dim, int64_t concat_dim, const ReplicaGroups& groups);
+  /// Rows are {source, target}; who is no target gets zeros.
+  Value collective_permute(Value x, const ReplicaGroups& pairs);
+  /// x of the group's first device.
+  Value collective_broadcast(Value x, const ReplicaGroups& groups);
+
   // --- End ----------------------------------------------------------------------------------
   /// Adds a result; strides default to contiguous.
   void result(Value value, DimsRef strides = {}, int32_t alias = -1, bool staged = false);

@@ -22,6 +22,7 @@ Hash128 fingerprint(const Module& module) {
   for (const Parameter& parameter : module.parameters()) number[parameter.value] = kLive;
   for (const Scalar& scalar : module.scalars()) number[scalar.value] = kLive;
   for (size_t i = nodes.size(); i-- > 0;) {
+    if (is_collective(nodes[i].op)) number[i] = kLive;
     if (number[i] == kDead) continue;
     for (ValueId operand : nodes[i].operands) number[operand] = kLive;
   }

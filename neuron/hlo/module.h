@@ -29,6 +29,8 @@ std::string_view stablehlo_name(Op op);
 OpClass class_of(Op op);
 /// -1 if any number.
 int operand_count(Op op);
+/// The op exchanges data with other devices: it always runs, and in the order of the module.
+constexpr bool is_collective(Op op) { return op >= Op::AllReduce && op <= Op::CollectiveBroadcast; }
 
 enum class Direction : uint8_t { EQ, NE, LT, LE, GT, GE };
 enum class ReduceKind : uint8_t { Sum, Product, Max, Min, And, Or };
@@ -41,6 +43,34 @@ enum class OutOfBounds : uint8_t { Fail, Fill };
 /// The stream of attributes of an op, encoded as integers so that hashing, comparing and copying
 /// need no knowledge of the op. The layout per op is documented at its Builder method.
 using Ints = SmallVector<int64_t, 8>;
+
+/// Which devices take part in a collective. Each row of `ids` is a group of its own; a device takes
+/// part in the group that names it. Ids are global device ids: ranks of the whole job.
+struct ReplicaGroups {
+  int64_t columns = 0;
+  Dims ids;
+  /// Of StableHLO: tells collectives apart that may run at the same time.
+  int64_t channel = 1;
+
+  int64_t rows() const { return columns == 0 ? 0 : static_cast<int64_t>(ids.size()) / columns; }
+  DimsRef row(int64_t index) const {
+    return DimsRef(ids).subspan(static_cast<size_t>(index * columns), static_cast<size_t>(columns));
+  }
+  friend bool operator==(const ReplicaGroups&, const ReplicaGroups&) = default;
+};
+
+/// Attributes of a collective. Ints: {first, second, channel, columns, ids...}.
+struct CollectiveInts {
+  /// AllReduce, ReduceScatter: the ReduceKind. AllGather: the dim. AllToAll: the dim that is split.
+  int64_t first = 0;
+  /// ReduceScatter: the dim. AllToAll: the dim that grows.
+  int64_t second = 0;
+  /// CollectivePermute: {source, target} pairs.
+  ReplicaGroups groups;
+
+  Ints encode() const;
+  static CollectiveInts decode(const Ints& ints);
+};
 
 using ValueId = uint32_t;
 inline constexpr ValueId kNoValue = 0xFFFFFFFFu;

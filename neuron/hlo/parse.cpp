@@ -165,6 +165,7 @@ class Parser {
   Attributes parse_attributes();
   std::string_view attribute(const Attributes& attributes, std::string_view name);
   void fill_attributes(Node& node, const Attributes& attributes, std::string_view region);
+  Ints collective_ints(Op op, const Attributes& attributes, std::string_view region);
   ReduceKind reduce_kind(std::string_view region);
   ValueId operand(std::string_view name);
   void define(std::string_view name, ValueId id);
@@ -262,8 +263,8 @@ Parser::Attributes Parser::parse_attributes() {
   if (!in_.accept("<{")) return attributes;
   while (!in_.accept("}>")) {
     const std::string_view key = in_.word();
-    in_.expect("=");
-    attributes[key] = in_.until(",}");
+    // Without a value: a flag.
+    attributes[key] = in_.accept("=") ? in_.until(",}") : std::string_view("true");
     in_.accept(",");
   }
   return attributes;
@@ -347,6 +348,32 @@ void Parser::parse_constant(std::string_view name) {
   Node node{Op::Constant, parse_type()};
   node.bytes = parse_dense(node.type, body);
   define(name, push(std::move(node)));
+}
+
+Ints Parser::collective_ints(Op op, const Attributes& attributes, std::string_view region) {
+  CollectiveInts all;
+  const auto number = [&](std::string_view name) {
+    return integers(attribute(attributes, name))[0];
+  };
+  if (op == Op::AllReduce || op == Op::ReduceScatter) {
+    all.first = static_cast<int64_t>(reduce_kind(region));
+  }
+  if (op == Op::AllGather) all.first = number("all_gather_dim");
+  if (op == Op::ReduceScatter) all.second = number("scatter_dimension");
+  if (op == Op::AllToAll) {
+    all.first = number("split_dimension");
+    all.second = number("concat_dimension");
+  }
+  const std::string_view groups =
+      attribute(attributes, op == Op::CollectivePermute ? "source_target_pairs" : "replica_groups");
+  all.groups.ids = integers(groups);
+  const Dims shape = integers(groups.substr(std::min(groups.find("tensor<"), groups.size())));
+  if (shape.size() < 2) in_.fail("'", groups, "' has no shape");
+  all.groups.columns = shape[1];
+  const Dims handle = integers(attribute(attributes, "channel_handle"));
+  if (handle.empty()) in_.fail("channel_handle has no number");
+  all.groups.channel = handle[0];
+  return all.encode();
 }
 
 /// Ints of plain StableHLO ops, from their attributes.
@@ -435,6 +462,14 @@ void Parser::fill_attributes(Node& node, const Attributes& attributes, std::stri
       node.ints = dims.encode();
       return;
     }
+    case Op::AllReduce:
+    case Op::AllGather:
+    case Op::ReduceScatter:
+    case Op::AllToAll:
+    case Op::CollectivePermute:
+    case Op::CollectiveBroadcast:
+      node.ints = collective_ints(node.op, attributes, region);
+      return;
     case Op::LibraryCall: {
       node.name = unquoted(attribute(attributes, "call_target_name"));
       const std::string_view config = unquoted(attribute(attributes, "backend_config"));

@@ -77,6 +77,7 @@ void Printer::find_live() {
   live_.assign(module_.size(), 0);
   for (const Result& result : module_.results()) live_[result.value] = 1;
   for (size_t i = module_.size(); i-- > 0;) {
+    if (is_collective(module_.node(static_cast<ValueId>(i)).op)) live_[i] = 1;
     if (live_[i] == 0) continue;
     for (ValueId operand : module_.node(static_cast<ValueId>(i)).operands) live_[operand] = 1;
   }
@@ -253,6 +254,13 @@ Ref Printer::print_plain(const Node& node, std::span<const Ref> operands) {
       return print_dot(node, operands);
     case Op::Convolution:
       return print_convolution(node, operands);
+    case Op::AllReduce:
+    case Op::AllGather:
+    case Op::ReduceScatter:
+    case Op::AllToAll:
+    case Op::CollectivePermute:
+    case Op::CollectiveBroadcast:
+      return print_collective(main_, node, operands[0]);
     default:
       return print_elementwise(node, operands);
   }

@@ -122,6 +122,8 @@ inline bool accumulates_in_f32(ReduceKind kind, DType dtype) {
 std::string composite_name(const Module& module, const Node& node);
 /// Writes the decomposition of a composite and returns the results.
 Refs expand(Emitter& out, const Node& node, std::span<const Ref> operands);
+/// A collective in plain StableHLO.
+Ref print_collective(Emitter& out, const Node& node, const Ref& x);
 Ref expand_elementwise(Emitter& out, const Node& node, std::span<const Ref> operands);
 
 }  // namespace neuron::hlo::internal

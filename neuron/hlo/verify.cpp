@@ -89,6 +89,7 @@ class Verifier {
 
   Value rebuild(ValueId id);
   Value rebuild_structured(ValueId id);
+  Value rebuild_collective(ValueId id);
 
   void check_interface() {
     for (size_t i = 0; i < module_.parameters().size(); ++i) {
@@ -198,6 +199,27 @@ Value Verifier::rebuild(ValueId id) {
   return rebuild_structured(id);
 }
 
+Value Verifier::rebuild_collective(ValueId id) {
+  const Node& node = module_.node(id);
+  const CollectiveInts all = CollectiveInts::decode(node.ints);
+  const Value x = operand(node, 0);
+  switch (node.op) {
+    case Op::AllReduce:
+      return builder_.all_reduce(static_cast<ReduceKind>(choice(id, 0, 6)), x, all.groups);
+    case Op::AllGather:
+      return builder_.all_gather(x, all.first, all.groups);
+    case Op::ReduceScatter:
+      return builder_.reduce_scatter(static_cast<ReduceKind>(choice(id, 0, 6)), x, all.second,
+                                     all.groups);
+    case Op::AllToAll:
+      return builder_.all_to_all(x, all.first, all.second, all.groups);
+    case Op::CollectivePermute:
+      return builder_.collective_permute(x, all.groups);
+    default:
+      return builder_.collective_broadcast(x, all.groups);
+  }
+}
+
 Value Verifier::rebuild_structured(ValueId id) {
   const Node& node = module_.node(id);
   switch (node.op) {
@@ -264,6 +286,13 @@ Value Verifier::rebuild_structured(ValueId id) {
       }
       return (tuples_[id] = values)[0];
     }
+    case Op::AllReduce:
+    case Op::AllGather:
+    case Op::ReduceScatter:
+    case Op::AllToAll:
+    case Op::CollectivePermute:
+    case Op::CollectiveBroadcast:
+      return rebuild_collective(id);
     case Op::LibraryCall: {
       const std::vector<Type> types =
           node.results.empty() ? std::vector<Type>{node.type} : node.results;

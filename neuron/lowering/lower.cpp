@@ -61,6 +61,7 @@ void drop_unused(LoweredCall& lowered) {
     if (result.alias >= 0) used[module.parameters()[static_cast<size_t>(result.alias)].value] = 1;
   }
   for (size_t i = nodes.size(); i-- > 0;) {
+    if (hlo::is_collective(nodes[i].op)) used[i] = 1;
     if (!used[i]) continue;
     for (hlo::ValueId operand : nodes[i].operands) used[operand] = 1;
   }

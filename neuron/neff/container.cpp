@@ -14,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the container is little endian");
 
 constexpr char kMagic[8] = {'N', 'E', 'U', 'R', 'O', 'N', 'X', '1'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 struct Header {
   char magic[8];
@@ -195,7 +195,7 @@ void library_tensor(Archive& archive, Tensor& tensor) {
 
 template <typename Archive, typename S>
 void visit_step(Archive& archive, S& step) {
-  enumeration(archive, step.kind, 2, "step kind");
+  enumeration(archive, step.kind, 3, "step kind");
   archive.scalar(step.parallel_group);
   archive.scalar(step.work);
   if (step.kind == Step::Kind::Kernel) {

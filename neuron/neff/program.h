@@ -68,7 +68,9 @@ struct LibraryStep {
 };
 
 struct Step {
-  enum class Kind : uint8_t { Kernel, Library } kind = Kind::Kernel;
+  /// Collective: `library` says which ("all_reduce"), on what, and with which groups of devices
+  /// (ints as hlo has them: first, second, channel, columns, ids...).
+  enum class Kind : uint8_t { Kernel, Library, Collective } kind = Kind::Kernel;
   KernelStep kernel;
   LibraryStep library;
   Work work;

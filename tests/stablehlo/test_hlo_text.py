@@ -7,6 +7,7 @@ with NEURON_TESTS=ON); XLA's CPU client reads and runs the text.
 import os
 import pathlib
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -64,3 +65,13 @@ def test_every_op_computes_on_xla_what_the_evaluator_computes(samples):
         except Exception as error:  # One broken module must not hide the others.
             problems.append(f"{name}: {str(error)[:300]}")
     assert not problems, "\n".join(problems)
+
+
+def test_collectives_compute_on_xla_what_they_mean(samples):
+    """On four devices, in a process of its own: the number of devices is fixed at the start."""
+    folder, _ = samples
+    script = pathlib.Path(__file__).with_name("run_collectives.py")
+    result = subprocess.run(
+        [sys.executable, script, folder / "collectives.mlir"], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr

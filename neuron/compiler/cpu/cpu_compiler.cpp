@@ -100,7 +100,7 @@ neff::Program CpuCompiler::compile_program(const hlo::Module& exact) {
     step.work = planned.work;
     step.parallel_group = planned.parallel_group;
     if (planned.library) {
-      step.kind = neff::Step::Kind::Library;
+      step.kind = planned.collective ? neff::Step::Kind::Collective : neff::Step::Kind::Library;
       step.library = std::move(planned.call);
       continue;
     }

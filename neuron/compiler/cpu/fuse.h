@@ -237,6 +237,7 @@ class Fusion {
   std::vector<Demand> scratch_;
   std::vector<uint32_t> readers_;  // Groups that read the visited value's memory as another view.
   std::vector<uint32_t> library_stamp_;
+  std::vector<ValueId> collective_before_;  // By collective: the one before it, or kNone.
   uint32_t stamp_ = 0;
   int budget_ = 0;
   bool frozen_ = false;

@@ -17,7 +17,13 @@ bool is_view(Op op) { return hlo::class_of(op) == hlo::OpClass::View; }
 }  // namespace
 
 void Fusion::classify() {
+  ValueId before = kNone;
   for (ValueId v = 0; v < module_.size(); ++v) {
+    if (hlo::is_collective(module_.node(v).op)) {
+      collective_before_.resize(module_.size(), kNone);
+      collective_before_[v] = before;
+      before = v;
+    }
     classify_node(v);
     strided_view_of(v);
   }
@@ -74,6 +80,18 @@ void Fusion::classify_node(ValueId v) {
     case Op::DotGeneral:
     case Op::Convolution:
     case Op::Sort:
+      info.made = Made::Library;
+      break;
+    case Op::AllReduce:
+    case Op::AllGather:
+    case Op::ReduceScatter:
+    case Op::AllToAll:
+    case Op::CollectivePermute:
+    case Op::CollectiveBroadcast:
+      // The other devices wait for it, whether this one needs the result or not.
+      info.made = Made::Library;
+      info.must_store = true;
+      break;
     case Op::LibraryCall:
       info.made = Made::Library;
       break;

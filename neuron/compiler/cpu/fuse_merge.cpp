@@ -388,7 +388,9 @@ bool Fusion::value_depends(ValueId v, uint32_t target) {
     for (ValueId operand : module_.node(v).operands) {
       if (value_depends(info_[operand].view.base, target)) return true;
     }
-    return false;
+    // Collectives keep their order, so one also waits for what the one before it waits for.
+    const ValueId before = v < collective_before_.size() ? collective_before_[v] : kNone;
+    return before != kNone && value_depends(before, target);
   }
   for (uint32_t w = info.owner; w != kNone; w = groups_[w].next_writer) {
     const uint32_t g = find(w);

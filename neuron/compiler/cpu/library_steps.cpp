@@ -35,6 +35,13 @@ std::string_view library_name(Op op) {
       return "neuron.reduce";
     case Op::ArgReduce:
       return "neuron.arg_reduce";
+    case Op::AllReduce:
+    case Op::AllGather:
+    case Op::ReduceScatter:
+    case Op::AllToAll:
+    case Op::CollectivePermute:
+    case Op::CollectiveBroadcast:
+      return hlo::stablehlo_name(op);
     default: {
       const int operands = hlo::operand_count(op);
       return operands == 1 ? "neuron.unary" : operands == 2 ? "neuron.binary" : "neuron.ternary";
@@ -83,6 +90,7 @@ PlannedStep make_step(const Fusion& f, ValueId v, std::span<const Operand> input
   const Node& node = f.module().node(v);
   PlannedStep step;
   step.library = true;
+  step.collective = hlo::is_collective(node.op);
   step.rank = v;
   step.call.name = node.op == Op::LibraryCall ? node.name : std::string(library_name(node.op));
   for (const Operand& input : inputs) {
@@ -243,6 +251,8 @@ void add_library_steps(Fusion& f, ValueId v, std::vector<PlannedStep>* steps) {
     case Op::Scatter:
     case Op::DynamicUpdateSlice:
     case Op::AsStridedScatter:
+    case Op::AllReduce:
+    case Op::CollectiveBroadcast:
       partner = 0;
       break;
     default:
@@ -261,6 +271,12 @@ void add_library_steps(Fusion& f, ValueId v, std::vector<PlannedStep>* steps) {
     case Op::Sort:
     case Op::Reduce:
     case Op::ArgReduce:
+    case Op::AllReduce:
+    case Op::AllGather:
+    case Op::ReduceScatter:
+    case Op::AllToAll:
+    case Op::CollectivePermute:
+    case Op::CollectiveBroadcast:
       step.call.ints.append(node.ints.begin(), node.ints.end());
       break;
     default:

@@ -13,6 +13,8 @@ namespace neuron::compiler::cpu {
 
 struct PlannedStep {
   bool library = false;
+  /// A library step that other devices take part in: these run in the order of `rank`.
+  bool collective = false;
   LoopNest nest;
   /// Of the nest's pointers. Kind Arena: index is a place, offset counts from its start.
   std::vector<neff::BufferRef> pointers;

@@ -137,6 +137,13 @@ void schedule(Fusion& f, NestBuilder& builder, Plan* plan) {
       }
     }
   }
+  // The ranks must meet in one order, whatever each of them could do earlier.
+  int32_t previous = -1;
+  for (size_t s = 0; s < steps.size(); ++s) {  // Library steps are in the order of the module.
+    if (!steps[s].collective) continue;
+    if (previous >= 0) graph.add(previous, static_cast<int32_t>(s));
+    previous = static_cast<int32_t>(s);
+  }
   std::vector<int32_t> order;
   if (aliased) {
     // Whoever reads the parameter comes before whoever overwrites it.
@@ -202,7 +209,9 @@ void schedule(Fusion& f, NestBuilder& builder, Plan* plan) {
     begin = end;
   };
   for (size_t s = 0; s < steps.size(); ++s) {
-    bool depends = steps[s].after >= 0 || (s > 0 && steps[s].last != steps[s - 1].last);
+    bool depends = steps[s].after >= 0 || steps[s].collective ||
+                   (s > 0 && steps[s - 1].collective) ||
+                   (s > 0 && steps[s].last != steps[s - 1].last);
     for (uint32_t place : steps[s].reads) {
       depends = depends || (place < places && written[place] >= static_cast<int32_t>(begin));
     }

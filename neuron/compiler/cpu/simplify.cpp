@@ -34,7 +34,7 @@ bool same_node(const Node& a, const Node& b) {
 /// Two of them may be one.
 bool is_pure(Op op) {
   return op != Op::Parameter && op != Op::ScalarParameter && op != Op::LibraryCall &&
-         op != Op::TupleElement;
+         op != Op::TupleElement && !hlo::is_collective(op);
 }
 
 class Simplifier {
@@ -73,7 +73,7 @@ class Simplifier {
     for (const hlo::Result& r : module_.results()) live_[r.value] = 1;
     for (ValueId v = static_cast<ValueId>(module_.size()); v-- > 0;) {
       const Node& node = module_.node(v);
-      if (node.op == Op::LibraryCall) live_[v] = 1;
+      if (node.op == Op::LibraryCall || hlo::is_collective(node.op)) live_[v] = 1;
       if (live_[v] == 0) continue;
       for (ValueId operand : node.operands) live_[operand] = 1;
     }

@@ -1,5 +1,6 @@
 // Writes every sample module as StableHLO text, with its inputs and the results that evaluate()
-// gives as raw files, for an independent reader to run (tests/stablehlo).
+// gives as raw files, for an independent reader to run (tests/stablehlo). The collectives come
+// without results.
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -89,6 +90,9 @@ int main(int argc, char** argv) {
     for (const auto& sample : neuron::hlo::all_samples()) {
       neuron::hlo::write_sample(argv[1], sample);
     }
+    // Not among the names: it takes several devices.
+    std::ofstream(std::string(argv[1]) + "/collectives.mlir")
+        << neuron::hlo::to_stablehlo(neuron::hlo::collective_sample());
   } catch (const std::exception& e) {
     std::cerr << e.what() << "\n";
     return 1;

@@ -612,4 +612,17 @@ std::vector<Sample> all_samples() {
   return all;
 }
 
+Module collective_sample() {
+  Builder b;
+  const Value x = b.parameter(DType::f32, {{4, 6}});
+  const ReplicaGroups pairs{2, {0, 1, 2, 3}, 1}, all{4, {0, 1, 2, 3}, 1};
+  b.result(b.all_reduce(ReduceKind::Sum, x, pairs));
+  b.result(b.all_gather(x, 1, pairs));
+  b.result(b.reduce_scatter(ReduceKind::Max, x, 0, all));
+  b.result(b.all_to_all(x, 1, 0, pairs));
+  b.result(b.collective_permute(x, {2, {0, 1, 1, 0, 2, 3}, 3}));
+  b.result(b.collective_broadcast(x, {2, {1, 0, 3, 2}, 2}));
+  return b.finish();
+}
+
 }  // namespace neuron::hlo

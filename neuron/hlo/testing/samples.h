@@ -24,4 +24,7 @@ struct Sample {
 /// At least one sample per op, over the dtypes that the op takes.
 std::vector<Sample> all_samples();
 
+/// Every collective on one f32[4, 6] parameter, for the devices 0 to 3. Has no reference here.
+Module collective_sample();
+
 }  // namespace neuron::hlo
