@@ -30,7 +30,7 @@ MAY_USE = {
         "nrtsim/comm.h",
     },
     "aten": {"base", "hlo", "lowering", "runtime", "neff", "nrtsim/library.h"},
-    "c10d": {"base", "runtime", "aten"},
+    "c10d": {"base", "hlo", "lowering", "runtime", "aten"},
     "dynamo": {"base", "hlo", "lowering", "runtime", "aten"},
     "bindings": {"base", "hlo", "lowering", "runtime", "aten", "c10d", "dynamo"},
 }

@@ -135,6 +135,10 @@ void install_lowering(const lowering::Lowering& lowered, const OverloadsByBase& 
     refused[name] = "composite: a kernel on the device would lose its autograd";
     return;
   }
+  if (!name.starts_with("aten::")) {
+    refused[name] = "a collective: run by its process group, lowered in graphs only";
+    return;
+  }
   if (is_view(schema)) {
     // Its in-place form changes the view, not the elements.
     refused[name] = "a view: lowered in graphs only";

@@ -143,6 +143,8 @@ void rethrow_as_torch(const Error& error) {
       TORCH_CHECK_WITH(OutOfMemoryError, false, text);
     case ErrorKind::kDevice:
       throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, 1, text);
+    case ErrorKind::kCollective:
+      C10_THROW_ERROR(DistBackendError, text);
     case ErrorKind::kIo:
     case ErrorKind::kInternal:
       break;

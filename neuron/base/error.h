@@ -14,6 +14,7 @@ enum class ErrorKind {
   kUnsupported,  // Nothing here can do that: NotImplementedError.
   kOutOfMemory,  // torch.OutOfMemoryError.
   kDevice,       // The device or its runtime failed: torch.AcceleratorError.
+  kCollective,   // The ranks of a group could not work together: DistBackendError.
   kIo,           // Files, processes, libraries.
   kInternal,     // A broken invariant of ours.
 };

@@ -151,9 +151,11 @@ NodeArgument to_argument(Graph& graph, const c10::Argument& declared, const py::
       out.kind = Argument::Kind::Bool;
       out.numbers.push_back(to_size(graph, object));
       return out;
+    case c10::TypeKind::AnyType:  // A process group, or its name.
     case c10::TypeKind::StringType:
       out.kind = Argument::Kind::String;
-      out.text = object.cast<std::string>();
+      out.text = (py::hasattr(object, "group_name") ? object.attr("group_name") : object)
+                     .cast<std::string>();
       return out;
     case c10::TypeKind::ScalarTypeType:
       out.kind = Argument::Kind::Type;

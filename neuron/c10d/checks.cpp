@@ -70,6 +70,7 @@ std::exception_ptr as_torch_error(const std::exception_ptr& error) {
         case ErrorKind::kOutOfMemory:
           aten::rethrow_as_torch(ours);
         case ErrorKind::kDevice:
+        case ErrorKind::kCollective:
         case ErrorKind::kIo:
         case ErrorKind::kInternal:
           break;

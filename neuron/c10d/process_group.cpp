@@ -22,6 +22,8 @@ GlooFactory& gloo_factory() {
   return *factory;
 }
 
+}  // namespace
+
 std::shared_ptr<runtime::Communicator> meet_on_host(const c10::intrusive_ptr<::c10d::Store>& store,
                                                     const runtime::CommunicatorOptions& options) {
   runtime::Rendezvous rendezvous;
@@ -34,8 +36,6 @@ std::shared_ptr<runtime::Communicator> meet_on_host(const c10::intrusive_ptr<::c
   };
   return runtime::Communicator::create(rendezvous, options);
 }
-
-}  // namespace
 
 void set_gloo_factory(GlooFactory factory) { gloo_factory() = std::move(factory); }
 
@@ -83,8 +83,14 @@ void ProcessGroupNeuron::connect(const c10::intrusive_ptr<::c10d::Store>& store)
     members = exchange_members(*store_, launch_, rank_, size_, options_->timeout, name_);
     place_rank(members, launch_, rank_);
   }
-  const bool one_host = on_one_host(members);
-  if (given.empty()) remember_world(std::move(members), store_, rank_);
+  on_one_host_ = on_one_host(members);
+  is_default_ = given.empty();
+  if (is_default_) {
+    remember_world(std::move(members), store_, rank_);
+    serve_programs(options_->timeout);
+  } else {
+    set_program_timeout(global_ranks_, options_->timeout);
+  }
 
   runtime::CommunicatorOptions wanted;
   wanted.rank = rank_;
@@ -92,7 +98,7 @@ void ProcessGroupNeuron::connect(const c10::intrusive_ptr<::c10d::Store>& store)
   wanted.global_ranks = global_ranks_;
   wanted.group = name_;
   wanted.timeout = options_->timeout;
-  if (one_host) {
+  if (on_one_host_) {
     communicator_ = meet_on_host(store_, wanted);
     return;
   }
@@ -346,6 +352,7 @@ void ProcessGroupNeuron::eagerConnectSingleDevice(at::Device device) {
 void ProcessGroupNeuron::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
   communicator_->set_timeout(timeout);
+  set_program_timeout(global_ranks_, timeout);
 }
 
 uint64_t ProcessGroupNeuron::getSequenceNumberForGroup() { return communicator_->sequence(); }
@@ -368,14 +375,19 @@ void ProcessGroupNeuron::waitForPendingWorks() {
 void ProcessGroupNeuron::abort() {
   if (closed_.exchange(true)) return;
   translating([&] {
-    communicator_->abort("rank " + std::to_string(global_rank(rank_)) + " aborted the group '" +
-                         name_ + "'");
+    const std::string reason =
+        "rank " + std::to_string(global_rank(rank_)) + " aborted the group '" + name_ + "'";
+    communicator_->abort(reason);
+    if (is_default_) stop_serving_programs(reason);
   });
 }
 
 void ProcessGroupNeuron::shutdown() {
   if (closed_.exchange(true)) return;
-  translating([&] { communicator_->close(); });
+  translating([&] {
+    communicator_->close();
+    if (is_default_) stop_serving_programs("");
+  });
 }
 
 }  // namespace neuron::distributed

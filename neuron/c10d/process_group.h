@@ -23,6 +23,10 @@ using GlooFactory = std::function<c10::intrusive_ptr<::c10d::Backend>(
 /// libtorch's Gloo has no public headers; torch's Python face makes the objects.
 void set_gloo_factory(GlooFactory factory);
 
+/// The communicator of ranks of one host, which meet in the store.
+std::shared_ptr<runtime::Communicator> meet_on_host(const c10::intrusive_ptr<::c10d::Store>& store,
+                                                    const runtime::CommunicatorOptions& options);
+
 /// The backend `neuron` of one group. Thread-safe as c10d has it: collectives of one group must be
 /// called in one order on all ranks, so not from several threads at once.
 class ProcessGroupNeuron final : public ::c10d::Backend {
@@ -41,6 +45,8 @@ class ProcessGroupNeuron final : public ::c10d::Backend {
   c10::intrusive_ptr<::c10d::Backend::Options> getBackendOptions() override { return options_; }
   /// "shared memory" or "gloo".
   const char* transport() const { return transport_; }
+  bool is_on_one_host() const { return on_one_host_; }
+  const std::vector<int>& global_ranks() const { return global_ranks_; }
 
   c10::intrusive_ptr<::c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                              const ::c10d::BroadcastOptions& options) override;
@@ -166,6 +172,8 @@ class ProcessGroupNeuron final : public ::c10d::Backend {
   std::vector<int> global_ranks_;
   std::shared_ptr<runtime::Communicator> communicator_;
   const char* transport_ = "shared memory";
+  bool on_one_host_ = true;
+  bool is_default_ = false;
   std::shared_ptr<Shared> shared_;
   std::atomic<uint64_t> transfers_{0};
   std::atomic<bool> closed_{false};

@@ -189,6 +189,12 @@ void remember_world(std::vector<Member> members, c10::intrusive_ptr<Store> store
   all.claimed.reset();
 }
 
+WorldFacts known_world() {
+  World& all = world();
+  const std::lock_guard lock(all.mutex);
+  return {all.store, all.rank, static_cast<int>(all.members.size())};
+}
+
 std::vector<Member> known_members(const std::vector<int>& global_ranks) {
   World& all = world();
   const std::lock_guard lock(all.mutex);

@@ -45,6 +45,21 @@ void remember_world(std::vector<Member> members, c10::intrusive_ptr<::c10d::Stor
 /// By global rank. Empty if one of them is not known.
 std::vector<Member> known_members(const std::vector<int>& global_ranks);
 
+/// The job, as the default group has it.
+struct WorldFacts {
+  c10::intrusive_ptr<::c10d::Store> store;  // Null: there is no default group.
+  int rank = 0, size = 0;
+};
+WorldFacts known_world();
+
+/// Lets programs have collectives among the ranks of the job. `timeout`: of the default group.
+void serve_programs(std::chrono::milliseconds timeout);
+/// The same limit for the programs' collectives of these ranks, from now on.
+void set_program_timeout(const std::vector<int>& global_ranks, std::chrono::milliseconds timeout);
+/// The default group ends, and the programs' communicators with it; aborted for a reason if that
+/// is not empty.
+void stop_serving_programs(const std::string& reason);
+
 bool on_one_host(const std::vector<Member>& members);
 
 /// Takes the NeuronCore behind `device` for this process; throws if another rank of the host has

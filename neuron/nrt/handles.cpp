@@ -136,6 +136,18 @@ LoadedModel LoadedModel::load(std::span<const std::byte> neff, int core) {
   return LoadedModel(handle);
 }
 
+LoadedModel LoadedModel::load_collectives(std::span<const std::byte> neff, int core, int id,
+                                          int count) {
+  NEURON_CHECK(api().nrt_load_collectives != nullptr, kUnsupported, api().path,
+               " has no nrt_load_collectives: it cannot run programs with collectives");
+  nrt_model_t* handle = nullptr;
+  NRT_CHECK(api().nrt_load_collectives(neff.data(), neff.size(), core, 1, static_cast<uint32_t>(id),
+                                       static_cast<uint32_t>(count), &handle),
+            "loading a NEFF of ", neff.size(), " bytes with collectives on core ", core,
+            " as device ", id, " of ", count);
+  return LoadedModel(handle);
+}
+
 LoadedModel::~LoadedModel() {
   if (handle_ != nullptr) api().nrt_unload(handle_);
 }

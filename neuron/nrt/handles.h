@@ -103,6 +103,8 @@ class TensorSet {
 class LoadedModel {
  public:
   static LoadedModel load(std::span<const std::byte> neff, int core);
+  /// A program with collectives; this process is device `id` of the job's `count`.
+  static LoadedModel load_collectives(std::span<const std::byte> neff, int core, int id, int count);
   LoadedModel() = default;
   LoadedModel(LoadedModel&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   LoadedModel& operator=(LoadedModel&& other) noexcept {

@@ -51,6 +51,7 @@ typedef struct nrtsim_comm_config {
   void* user;
   int (*set)(void* user, const char* key, const void* value, size_t bytes);
   int (*get)(void* user, const char* key, void* value, size_t bytes);
+  int32_t for_programs; /* 1: collectives in programs find the group by its global ranks */
 } nrtsim_comm_config_t;
 
 typedef struct nrtsim_comm_piece {

@@ -9,6 +9,7 @@
 
 #include "neuron/nrtsim/comm_collective.h"
 #include "neuron/nrtsim/comm_transfer.h"
+#include "neuron/nrtsim/program_collective.h"
 
 namespace neuron::nrtsim::comm {
 namespace {
@@ -63,6 +64,12 @@ std::shared_ptr<Group> Group::create(const nrtsim_comm_config_t& config) {
   std::shared_ptr<Group> group(new Group(config));
   if (!group->meet(config)) return nullptr;
   Engine::instance().add(group);
+  if (config.for_programs != 0) {
+    std::vector<int64_t> ranks(group->global_ranks_.begin(), group->global_ranks_.end());
+    NEURON_CHECK(std::is_sorted(ranks.begin(), ranks.end()) && !ranks.empty(), kInvalid,
+                 "a group for programs has its global ranks in ascending order");
+    add_program_group(ranks, group);
+  }
   return group;
 }
 

@@ -51,6 +51,8 @@ NRT_STATUS fail_with_current_exception() {
         return fail(NRT_EXEC_OOB, error.what());
       case ErrorKind::kOutOfMemory:
         return fail(NRT_RESOURCE, error.what());
+      case ErrorKind::kCollective:
+        return fail(NRT_EXEC_HW_ERR_COLLECTIVES, error.what());
       case ErrorKind::kDevice:
       case ErrorKind::kIo:
       case ErrorKind::kInternal:

@@ -49,7 +49,7 @@ double weight_of(const neff::Step& step) {
 // --- Load ----------------------------------------------------------------------------------------
 
 std::unique_ptr<Model> Model::load(const std::shared_ptr<Core>& core, const Topology& topology,
-                                   const std::byte* neff, size_t bytes, int& status) {
+                                   const std::byte* neff, size_t bytes, Place place, int& status) {
   if (!neff::is_our_neff(neff, bytes)) {
     status = fail(NRT_INVALID, "not a NEFF for the simulator (", bytes,
                   " bytes); one made by neuronx-cc needs a Trainium device");
@@ -78,7 +78,7 @@ std::unique_ptr<Model> Model::load(const std::shared_ptr<Core>& core, const Topo
   }
   model->core_ = core;
   model->charged_ = own;
-  model->prepare(load_kernels(program.kernels));
+  model->prepare(load_kernels(program.kernels), place);
   // The code lives in the loader now.
   for (neff::KernelCode& kernel : program.kernels) std::vector<std::byte>().swap(kernel.object);
   model->time_ns_ = static_cast<uint64_t>(program_time_ns(program, *topology.target, topology.lnc));
@@ -111,7 +111,7 @@ Model::Ref Model::ref_of(const neff::BufferRef& ref) const {
   return {0, 0};
 }
 
-void Model::prepare(std::vector<neff::KernelFunction> functions) {
+void Model::prepare(std::vector<neff::KernelFunction> functions, Place place) {
   launches_.reserve(program_.steps.size());
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const neff::Step& step = program_.steps[i];
@@ -126,8 +126,14 @@ void Model::prepare(std::vector<neff::KernelFunction> functions) {
       for (const neff::BufferRef& ref : step.kernel.pointers) refs_.push_back(ref_of(ref));
     } else {
       launch.library = true;
-      calls_.push_back(std::make_unique<LibraryCall>(step.library));
-      launch.call = calls_.back().get();
+      if (step.kind == neff::Step::Kind::Collective) {
+        collectives_.push_back(
+            std::make_unique<ProgramCollective>(step.library, place.device, place.count));
+        launch.collective = collectives_.back().get();
+      } else {
+        calls_.push_back(std::make_unique<LibraryCall>(step.library));
+        launch.call = calls_.back().get();
+      }
       for (const neff::LibraryTensor& x : step.library.inputs) refs_.push_back(ref_of(x.buffer));
       for (const neff::LibraryTensor& x : step.library.outputs) refs_.push_back(ref_of(x.buffer));
     }
@@ -264,6 +270,7 @@ int Model::run_piece(const Launch& launch, void* const* bases, int64_t begin, in
   for (uint32_t i = 0; i < launch.ref_count; ++i) {
     pointers[i] = static_cast<std::byte*>(bases[refs[i].base]) + refs[i].offset;
   }
+  if (launch.collective != nullptr) return launch.collective->run(pointers, pointers + 1);
   if (launch.library) {
     return launch.call->run(pointers, pointers + launch.call->input_count());
   }

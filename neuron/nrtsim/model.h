@@ -10,6 +10,7 @@
 #include "neuron/neff/program.h"
 #include "neuron/nrtsim/instance.h"
 #include "neuron/nrtsim/library_table.h"
+#include "neuron/nrtsim/program_collective.h"
 #include "neuron/nrtsim/tensor.h"
 
 namespace neuron::nrtsim {
@@ -20,9 +21,13 @@ using Bases = SmallVector<void*, 24>;
 /// A loaded program. Immutable after load(); runs from several threads at once.
 class Model {
  public:
+  /// What the process is among the devices of a job; count 0: not said.
+  struct Place {
+    uint32_t device = 0, count = 0;
+  };
   /// Throws Error, or returns null with `status` and a message set.
   static std::unique_ptr<Model> load(const std::shared_ptr<Core>& core, const Topology& topology,
-                                     const std::byte* neff, size_t bytes, int& status);
+                                     const std::byte* neff, size_t bytes, Place place, int& status);
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -54,6 +59,7 @@ class Model {
     uint32_t first_ref = 0;
     uint32_t ref_count = 0;
     const LibraryCall* call = nullptr;
+    const ProgramCollective* collective = nullptr;
   };
   /// A piece of a step, for groups of independent steps.
   struct Piece {
@@ -68,7 +74,7 @@ class Model {
   };
 
   Model() = default;
-  void prepare(std::vector<neff::KernelFunction> functions);
+  void prepare(std::vector<neff::KernelFunction> functions, Place place);
   void prepare_stages();
   Ref ref_of(const neff::BufferRef& ref) const;
   int resolve_side(TensorSet& set, bool outputs, Bases& bases) const;
@@ -87,6 +93,7 @@ class Model {
   std::vector<Launch> launches_;
   std::vector<Stage> stages_;
   std::vector<std::unique_ptr<LibraryCall>> calls_;
+  std::vector<std::unique_ptr<ProgramCollective>> collectives_;
 };
 
 }  // namespace neuron::nrtsim

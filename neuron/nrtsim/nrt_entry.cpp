@@ -74,7 +74,7 @@ LiveModels& live_models() {
 }
 
 NRT_STATUS load_model(const void* neff, size_t bytes, int32_t vnc, int32_t vnc_count,
-                      nrt_model_t** model) {
+                      Model::Place place, nrt_model_t** model) {
   if (neff == nullptr) return null_argument("neff");
   if (model == nullptr) return null_argument("model");
   *model = nullptr;
@@ -92,7 +92,7 @@ NRT_STATUS load_model(const void* neff, size_t bytes, int32_t vnc, int32_t vnc_c
     if (const int injected = check_core(*core, Point::Load); injected != 0) return injected;
     const Topology topology = instance()->topology();
     std::unique_ptr<Model> loaded =
-        Model::load(core, topology, static_cast<const std::byte*>(neff), bytes, status);
+        Model::load(core, topology, static_cast<const std::byte*>(neff), bytes, place, status);
     if (loaded == nullptr) return status;
     auto handle = std::make_unique<nrt_model>();
     handle->model = std::move(loaded);
@@ -258,7 +258,7 @@ NRT_EXPORT NRT_STATUS nrt_get_visible_nc_count(uint32_t* count) {
 
 NRT_EXPORT NRT_STATUS nrt_load(const void* neff, size_t bytes, int32_t vnc, int32_t vnc_count,
                                nrt_model_t** model) {
-  return load_model(neff, bytes, vnc, vnc_count, model);
+  return load_model(neff, bytes, vnc, vnc_count, {}, model);
 }
 
 NRT_EXPORT NRT_STATUS nrt_load_collectives(const void* neff, size_t bytes, int32_t vnc,
@@ -267,7 +267,7 @@ NRT_EXPORT NRT_STATUS nrt_load_collectives(const void* neff, size_t bytes, int32
   if (device_count == 0 || device_id >= device_count) {
     return fail(NRT_INVALID, "device ", device_id, " of ", device_count);
   }
-  return load_model(neff, bytes, vnc, vnc_count, model);
+  return load_model(neff, bytes, vnc, vnc_count, {device_id, device_count}, model);
 }
 
 NRT_EXPORT NRT_STATUS nrt_unload(nrt_model_t* model) {

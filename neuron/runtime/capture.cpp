@@ -22,7 +22,8 @@ class Capture {
     SmallVector<ScalarSlot, 8> scalars;
     std::function<void(std::span<ScalarSlot>)> refresh;
     std::function<void()> work;
-    std::vector<Block*> blocks;  // That `work` uses.
+    std::function<void(int64_t stream)> start;  // If set, instead of `work`.
+    std::vector<Block*> blocks;                 // That `work` uses.
   };
 
   Capture(int device, StreamState* state) : device(device), state(state) {}
@@ -31,7 +32,18 @@ class Capture {
       Capture* self = this;
       recorded->capture.compare_exchange_strong(self, nullptr);
     }
+    finish();
     for (Block* block : kept) release(block);
+  }
+
+  // What waits for the end of the recording.
+  void finish() {
+    std::vector<std::function<void()>> ended;
+    {
+      const std::lock_guard lock(mutex);
+      ended.swap(at_end);
+    }
+    for (const auto& call : ended) call();
   }
 
   void keep(Block* block) {
@@ -45,6 +57,7 @@ class Capture {
   std::mutex mutex;    // Guards the rest.
   std::vector<Step> steps;
   std::vector<Block*> kept;
+  std::vector<std::function<void()>> at_end;
   std::string spoiled;  // Why it cannot be replayed.
 };
 
@@ -63,6 +76,7 @@ CaptureRef begin_capture(int device, int64_t stream) {
 void end_capture(const CaptureRef& capture) {
   if (capture->state != nullptr) capture->state->capture.store(nullptr);
   capture->state = nullptr;
+  capture->finish();
 }
 
 void replay(const CaptureRef& capture, int64_t stream) {
@@ -72,6 +86,10 @@ void replay(const CaptureRef& capture, int64_t stream) {
   NEURON_CHECK(capture->spoiled.empty(), kInvalid,
                "the captured graph cannot be replayed: ", capture->spoiled);
   for (Capture::Step& step : capture->steps) {
+    if (step.start) {
+      step.start(stream);
+      continue;
+    }
     if (step.program == nullptr) {
       enqueue(capture->device, stream, step.work, step.blocks, step.op);
       continue;
@@ -144,6 +162,18 @@ void record_work(StreamState& state, std::function<void()> work, std::span<Block
     step.blocks.push_back(block);
     capture->keep(block);
   }
+}
+
+void record_start(StreamState& state, std::function<void(int64_t stream)> start,
+                  std::span<Block* const> blocks, const char* op, std::function<void()> at_end) {
+  Capture* capture = state.capture.load();
+  if (capture == nullptr) return;
+  const std::lock_guard lock(capture->mutex);
+  Capture::Step& step = capture->steps.emplace_back();
+  step.op = op;
+  step.start = std::move(start);
+  for (Block* block : blocks) capture->keep(block);
+  capture->at_end.push_back(std::move(at_end));
 }
 
 void refuse_while_capturing(StreamState& state, const char* what) {

@@ -16,6 +16,10 @@ void record_launch(StreamState& state, const ProgramRef& program,
                    std::span<const Buffer> results, const char* op);
 void record_work(StreamState& state, std::function<void()> work, std::span<Block* const> blocks,
                  const char* op);
+/// `start` begins something on the stream that replay() is given, and orders the stream behind it;
+/// it runs on the thread that replays. `at_end` runs when the recording has ended.
+void record_start(StreamState& state, std::function<void(int64_t stream)> start,
+                  std::span<Block* const> blocks, const char* op, std::function<void()> at_end);
 /// `what` needs the result of work that has not run: notes that for replay() and throws
 /// Error(kInvalid).
 [[noreturn]] void refuse_while_capturing(StreamState& state, const char* what);

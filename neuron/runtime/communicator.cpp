@@ -24,6 +24,18 @@ namespace {
 
 std::atomic<bool> g_has_communicators{false};
 
+// What the process groups say about this process. Leaked.
+struct Job {
+  std::mutex mutex;
+  // Guarded by mutex:
+  int id = 0, count = 0;
+  ProgramGroups served;
+};
+Job& job() {
+  static Job* const instance = new Job;
+  return *instance;
+}
+
 using Timeout = std::optional<std::chrono::milliseconds>;
 
 static_assert(static_cast<int>(CollectiveKind::kBroadcast) == NRTSIM_COMM_BROADCAST);
@@ -138,6 +150,58 @@ class SimOperation final : public Operation {
   std::vector<BlockRef> blocks_;
 };
 
+// A collective that a capture has recorded: it runs when the capture is replayed. For whoever holds
+// it, it is done when the recording has ended.
+class CapturedOperation final : public Operation {
+ public:
+  CapturedOperation(StreamState& state, uint64_t sequence) : state_(state), sequence_(sequence) {}
+
+  bool done() const override {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
+  std::exception_ptr error() const override { return nullptr; }
+  void wait(Timeout) override {
+    if (!done()) refuse_while_capturing(state_, "waiting for a collective");
+  }
+  // What the stream is given later is recorded behind it.
+  void order_before(int device, int64_t stream) override {
+    if (done()) return;
+    if (&stream_state(device, stream) != &state_) {
+      refuse_while_capturing(state_, "waiting for a collective on another stream");
+    }
+  }
+  void on_done(std::function<void()> callback) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!ended_) {
+        callbacks_.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback();
+  }
+  uint64_t sequence() const override { return sequence_; }
+  int source_rank() const override { return -1; }
+
+  void end() {
+    std::vector<std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+      callbacks.swap(callbacks_);
+    }
+    for (const auto& callback : callbacks) callback();
+  }
+
+ private:
+  StreamState& state_;
+  const uint64_t sequence_;
+  mutable std::mutex mutex_;
+  bool ended_ = false;  // Guarded, as the next.
+  std::vector<std::function<void()>> callbacks_;
+};
+
 class SimCommunicator final : public Communicator {
  public:
   SimCommunicator(const nrtsim_comm_functions_t& functions, nrtsim_comm_t* handle)
@@ -145,6 +209,9 @@ class SimCommunicator final : public Communicator {
   ~SimCommunicator() override { functions_.free_comm(handle_); }
 
   OperationRef start(Collective collective, int device, int64_t stream, Timeout timeout) override {
+    if (StreamState& state = stream_state(device, stream); state.is_captured()) [[unlikely]] {
+      return record(state, std::move(collective), device, timeout);
+    }
     std::vector<nrtsim_comm_piece_t> inputs, outputs;
     std::vector<BlockRef> blocks;
     for (const Piece& piece : collective.inputs) add(piece, inputs, blocks);
@@ -193,6 +260,24 @@ class SimCommunicator final : public Communicator {
     if (piece.buffer.block == nullptr) return;
     retain(piece.buffer.block);
     blocks.emplace_back(piece.buffer.block);
+  }
+
+  OperationRef record(StreamState& state, Collective collective, int device, Timeout timeout) {
+    std::vector<Block*> blocks;
+    for (const std::vector<Piece>* pieces : {&collective.inputs, &collective.outputs}) {
+      for (const Piece& piece : *pieces) blocks.push_back(piece.buffer.block);
+    }
+    const auto op = std::make_shared<CapturedOperation>(state, sequence());
+    record_start(
+        state,
+        [self = self_, collective = std::move(collective), device, timeout](int64_t stream) {
+          const auto locked = self.lock();
+          NEURON_CHECK(locked != nullptr, kInvalid, "the process group whose ", collective.name,
+                       " the graph has captured does not exist any more");
+          locked->start(collective, device, stream, timeout)->order_before(device, stream);
+        },
+        blocks, "collective", [op] { op->end(); });
+    return op;
   }
 
   OperationRef transfer(bool is_send, const Piece& piece, DType dtype, int peer, int64_t tag,
@@ -257,7 +342,7 @@ class SimCommunicator final : public Communicator {
     task.work = [op, this_functions = &functions_, comm = weak_handle(), state = &state] {
       if (state->is_poisoned()) {
         if (const auto locked = comm.lock()) {
-          this_functions->abort(locked->handle_, "an earlier operation of the stream has failed");
+          this_functions->abort(locked->handle_, kSkipped);
         }
         return;
       }
@@ -339,6 +424,7 @@ std::shared_ptr<Communicator> Communicator::create(const Rendezvous& rendezvous,
   config.global_ranks = global.empty() ? nullptr : global.data();
   config.group = options.group.c_str();
   config.timeout_ms = options.timeout.count();
+  config.for_programs = options.for_programs ? 1 : 0;
   config.user = &exchange;
   config.set = set_value;
   config.get = get_value;
@@ -352,6 +438,46 @@ std::shared_ptr<Communicator> Communicator::create(const Rendezvous& rendezvous,
   auto communicator = std::make_shared<SimCommunicator>(functions, handle);
   communicator->set_self(communicator);
   return communicator;
+}
+
+void set_global_device(int id, int count) {
+  const std::lock_guard lock(job().mutex);
+  job().id = id;
+  job().count = count;
+}
+
+std::pair<int, int> global_device() noexcept {
+  const std::lock_guard lock(job().mutex);
+  return {job().id, job().count};
+}
+
+void set_program_groups(ProgramGroups served) {
+  const std::lock_guard lock(job().mutex);
+  job().served = std::move(served);
+}
+
+void prepare_groups(std::span<const hlo::ReplicaGroups> all) {
+  std::function<void(const hlo::ReplicaGroups&)> prepare;
+  {
+    const std::lock_guard lock(job().mutex);
+    prepare = job().served.prepare;
+  }
+  NEURON_CHECK(prepare != nullptr, kInvalid,
+               "a program with collectives needs torch.distributed.init_process_group()");
+  for (const hlo::ReplicaGroups& groups : all) prepare(groups);
+}
+
+void abandon_groups(std::span<const hlo::ReplicaGroups> all, const std::string& reason) noexcept {
+  try {
+    std::function<void(const hlo::ReplicaGroups&, const std::string&)> abandon;
+    {
+      const std::lock_guard lock(job().mutex);
+      abandon = job().served.abandon;
+    }
+    if (abandon == nullptr) return;
+    for (const hlo::ReplicaGroups& groups : all) abandon(groups, reason);
+  } catch (...) {  // The failure that led here is the one to report.
+  }
 }
 
 void leave_communicators() noexcept {

@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "neuron/base/dtype.h"
@@ -97,6 +99,9 @@ struct CommunicatorOptions {
   std::vector<int> global_ranks;  // For messages; empty: the ranks themselves
   std::string group;              // For messages: "default_pg"
   std::chrono::milliseconds timeout{600000};
+  /// The group serves the collectives of programs: the NRT library finds it by its global ranks.
+  /// Such a group carries nothing else, so that the order on it is that of the programs.
+  bool for_programs = false;
 };
 
 /// The ranks of one group on one host.
@@ -124,6 +129,24 @@ class Communicator {
   /// Waits for outstanding operations and leaves the group; the memory goes with the last rank.
   virtual void close() = 0;
 };
+
+/// What this process is among all devices of the job: programs with collectives are loaded with it
+/// (nrt_load_collectives). Programs loaded before keep what they have.
+void set_global_device(int id, int count);
+/// {id, count}; count 0: not in a job.
+std::pair<int, int> global_device() noexcept;
+/// How process groups serve programs. `groups` means the one of them that has this process.
+struct ProgramGroups {
+  /// Makes sure that the group can run a program's collectives; throws Error if it cannot. Called
+  /// at every launch of such a program, on the launching thread.
+  std::function<void(const hlo::ReplicaGroups& groups)> prepare;
+  /// A program will not come to its collectives here: the others must not wait.
+  std::function<void(const hlo::ReplicaGroups& groups, const std::string& reason)> abandon;
+};
+inline constexpr const char* kSkipped = "an earlier operation of the stream has failed";
+void set_program_groups(ProgramGroups served);
+void prepare_groups(std::span<const hlo::ReplicaGroups> all);
+void abandon_groups(std::span<const hlo::ReplicaGroups> all, const std::string& reason) noexcept;
 
 /// Whether process `key` values come from the same host: boot id, shared-memory and user
 /// namespaces.

@@ -452,11 +452,33 @@ TEST(Streams, OrderInline) { run("raises_inline", 2); }
 SCENARIO(is_captured) {
   r.comm = r.join("g", milliseconds(20000));
   std::vector<float> data(10, 1);
+  const CaptureRef capture = begin_capture(0, 1);
+  const OperationRef recorded = r.comm->start(reduce_of(data), 0, 1);
+  recorded->order_before(0, 1);
+  enqueue(0, 1, [&] { data[0] += 1; }, {}, "aten::add");  // Behind the collective at each replay.
+  int calls = 0;
+  recorded->on_done([&] { ++calls; });
+  EXPECT_FALSE(recorded->done());
+  end_capture(capture);
+  EXPECT_TRUE(recorded->done());
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(data[9], 1);  // Nothing has run.
+  const auto size = static_cast<float>(r.size);
+  for (int times = 0; times < 3; ++times) replay(capture, 1);
+  synchronize_stream(0, 1);
+  EXPECT_EQ(data[9], size * size * size);
+  EXPECT_EQ(data[0], ((size + 1) * size + 1) * size + 1);
+}
+TEST(Streams, RunsCapturedCollectivesAtEachReplay) { run("is_captured", 2); }
+
+SCENARIO(waits_in_a_capture) {
+  r.comm = r.join("g", milliseconds(20000));
+  std::vector<float> data(10, 1);
   const OperationRef before = r.comm->start(reduce_of(data), 0, 1);
   const CaptureRef capture = begin_capture(0, 1);
-  expect_parts(error_of([&] { r.comm->start(reduce_of(data), 0, 1); }),
-               {"collective: operation not permitted when the stream is capturing"});
   expect_parts(error_of([&] { before->order_before(0, 1); }), {"waiting for a collective"});
+  expect_parts(error_of([&] { r.comm->start(reduce_of(data), 0, 1)->wait(); }),
+               {"waiting for a collective", "not permitted when the stream is capturing"});
   EXPECT_NE(error_of([&] {
               end_capture(capture);
               replay(capture, 1);
@@ -466,7 +488,7 @@ SCENARIO(is_captured) {
   r.comm->start(reduce_of(data), 0, 1)->wait();
   EXPECT_EQ(data[9], static_cast<float>(r.size * r.size));
 }
-TEST(Streams, RefusesToBeCaptured) { run("is_captured", 2); }
+TEST(Streams, RefusesToWaitInACapture) { run("waits_in_a_capture", 2); }
 
 // Threads that wait for different operations of one process.
 SCENARIO(waits_in_threads) {

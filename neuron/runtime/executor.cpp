@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "neuron/base/env.h"
+#include "neuron/runtime/communicator.h"
 #include "neuron/runtime/device.h"
 #include "neuron/runtime/launch_trace.h"
 #include "neuron/runtime/program.h"
@@ -154,6 +155,8 @@ class Executor {
       } catch (...) {
         store_current_exception(state, task.op);
       }
+    } else if (task.program != nullptr) {
+      abandon_groups(task.program->replica_groups(), kSkipped);
     }
     for (Block* block : task.blocks) release(block);
   }

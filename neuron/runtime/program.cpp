@@ -11,6 +11,7 @@
 #include "neuron/nrt/loader.h"
 #include "neuron/nrt/status.h"
 #include "neuron/runtime/capture_record.h"
+#include "neuron/runtime/communicator.h"
 #include "neuron/runtime/device.h"
 #include "neuron/runtime/executor.h"
 #include "neuron/runtime/launch_trace.h"
@@ -90,7 +91,23 @@ Program::Program(int device, const hlo::Module& module, std::span<const std::byt
     }
     ports_.push_back({name, bytes});
   }
-  model_ = new nrt::LoadedModel(nrt::LoadedModel::load(neff, core_of(device)));
+  for (const hlo::Node& node : module.nodes()) {
+    if (!hlo::is_collective(node.op)) continue;
+    hlo::ReplicaGroups groups = hlo::CollectiveInts::decode(node.ints).groups;
+    if (std::find(replica_groups_.begin(), replica_groups_.end(), groups) ==
+        replica_groups_.end()) {
+      replica_groups_.push_back(std::move(groups));
+    }
+  }
+  if (replica_groups_.empty()) {
+    model_ = new nrt::LoadedModel(nrt::LoadedModel::load(neff, core_of(device)));
+  } else {
+    const auto [id, count] = global_device();
+    NEURON_CHECK(count > 0, kInvalid,
+                 "a program with collectives needs torch.distributed.init_process_group()");
+    model_ =
+        new nrt::LoadedModel(nrt::LoadedModel::load_collectives(neff, core_of(device), id, count));
+  }
   std::lock_guard lock(registry().mutex);
   registry().programs.insert(this);
 }
@@ -274,7 +291,13 @@ void run_program(const Program& program, std::span<const Buffer> parameters,
     empty_cache();
     status = program.run(parameters, scalars, results, op);
   }
-  if (status != NRT_SUCCESS) program.raise_failure(status, op);
+  if (status != NRT_SUCCESS) {
+    // A failed collective has told the others itself.
+    if (!program.replica_groups().empty() && status != NRT_EXEC_HW_ERR_COLLECTIVES) {
+      abandon_groups(program.replica_groups(), std::string(op) + " has failed");
+    }
+    program.raise_failure(status, op);
+  }
   if (traced) [[unlikely]] {
     note_launch({op, LaunchRecord::Kind::Program, program.device(), stream, begin, trace_clock(), 0,
                  launch_correlation()});
@@ -294,6 +317,10 @@ void launch(int device, int64_t stream, const ProgramRef& program,
   if (is_shut_down() || in_bad_fork()) [[unlikely]] {
     check_accepting();
   }
+  // Here, where the ranks' order is the program's own.
+  if (!program->replica_groups().empty()) [[unlikely]] {
+    prepare_groups(program->replica_groups());
+  }
   StreamState& state = stream_state(device, stream);
   if (state.is_captured()) [[unlikely]] {
     return record_launch(state, program, parameters, scalars, results, op);
@@ -307,6 +334,8 @@ void launch(int device, int64_t stream, const ProgramRef& program,
         if (is_blocking()) throw;
         store_current_exception(state, op);
       }
+    } else {
+      abandon_groups(program->replica_groups(), kSkipped);
     }
   } else {
     Task task;

@@ -31,6 +31,8 @@ class Program {
   /// "(f32[2, 3], i64[4]) on neuron:0".
   std::string signature() const;
   size_t neff_bytes() const { return neff_bytes_; }
+  /// Of its collectives, each once.
+  std::span<const hlo::ReplicaGroups> replica_groups() const { return replica_groups_; }
 
   /// Runs once on this thread and returns the NRT's answer. Throws Error for operands that do not
   /// fit and when the NRT refuses to bind them.
@@ -64,7 +66,8 @@ class Program {
   std::vector<Port> ports_;  // Parameters, then results.
   size_t parameter_count_;
   size_t scalar_count_;
-  std::vector<hlo::Type> types_;       // Of the parameters.
+  std::vector<hlo::Type> types_;  // Of the parameters.
+  std::vector<hlo::ReplicaGroups> replica_groups_;
   std::unique_ptr<ProgramDump> dump_;  // Usually null.
   nrt::LoadedModel* model_ = nullptr;  // Owned.
 

@@ -18,6 +18,7 @@
 #include "neuron/hlo/module.h"
 #include "neuron/nrt/loader.h"
 #include "neuron/runtime/cache_stats.h"
+#include "neuron/runtime/communicator.h"
 #include "neuron/runtime/device.h"
 #include "neuron/runtime/executor.h"
 #include "neuron/runtime/program.h"
@@ -28,6 +29,7 @@ namespace {
 struct Key {
   Hash128 module;
   int device;
+  int64_t job = 0;
   friend bool operator==(const Key&, const Key&) = default;
 };
 struct KeyHasher {
@@ -35,6 +37,16 @@ struct KeyHasher {
     return Hash128Hasher()(key.module) ^ (static_cast<size_t>(key.device) * 0x9E3779B97F4A7C15ull);
   }
 };
+
+// A program with collectives is loaded for a place in the job.
+int64_t job_of(const hlo::Module& module) {
+  if (std::none_of(module.nodes().begin(), module.nodes().end(),
+                   [](const hlo::Node& node) { return hlo::is_collective(node.op); })) {
+    return 0;
+  }
+  const auto [id, count] = global_device();
+  return (int64_t{id} << 32) + count;
+}
 
 std::shared_ptr<compiler::Compiler> choose_compiler() {
   const env::Compiler wanted = env::compiler();
@@ -81,7 +93,7 @@ class NeffFolder {
 class ProgramCache {
  public:
   ProgramRef load(int device, const hlo::Module& module) {
-    const Key key{hlo::fingerprint(module), device};
+    const Key key{hlo::fingerprint(module), device, job_of(module)};
     std::promise<ProgramRef> promise;
     std::shared_future<ProgramRef> future;
     uint64_t generation = 0;

@@ -17,6 +17,9 @@ from torch_neuronx.neuron_dynamo_backend.record import GraphRecorder, primitive
 
 aten = torch.ops.aten
 
+# Namespaces of functional collectives.
+_collectives = ("_c10d_functional::", "_c10d_functional_autograd::", "_dtensor::")
+
 
 class _UnsupportedError(Exception):
     """A node that the device cannot lower, with the reason."""
@@ -152,6 +155,9 @@ def _unsupported(node, refused) -> bool:
         return node.target in (aten._local_scalar_dense.default, aten.item.default)
     if not isinstance(node.target, torch._ops.OpOverload):
         return True
+    if op_name(node.target) == "_c10d_functional::wait_tensor":
+        # What the process group has started must be waited for by the process group.
+        return not _is_collective(node.args[0]) or _unsupported(node.args[0], refused)
     if _is_mutation(node):
         target = node.args[0]
         return target.op != "placeholder" or target.meta["val"].device.type != "neuron"
@@ -164,6 +170,14 @@ def _unsupported(node, refused) -> bool:
         elif item is not None and not _is_number(item):
             return True
     return primitive(node.target) is None and not _C._has_lowering(op_name(node.target))
+
+
+def _is_collective(node) -> bool:
+    while node.op == "call_function" and node.target is operator.getitem:
+        node = node.args[0]
+    return isinstance(node.target, torch._ops.OpOverload) and op_name(node.target).startswith(
+        _collectives
+    )
 
 
 def _host_work(gm) -> set[str]:
