@@ -1,4 +1,4 @@
-#include <atomic>
+#include <span>
 
 #include "neuron/nrtsim/builtin_support.h"
 
@@ -18,7 +18,8 @@ struct IndexPlan {
   Dims before_sizes, before_x, before_g;  // g: the gathered (or updates) tensor.
   Dims after_sizes, after_x, after_g;
   Dims index_sizes, index_g;
-  std::vector<int64_t> offsets;  // In x, for each index element in row-major order, or kOutside.
+  /// In x, for each index element in row-major order, or kOutside.
+  std::span<int64_t> offsets;
 
   int64_t before() const { return count_elements(before_sizes); }
   int64_t after() const { return count_elements(after_sizes); }
@@ -31,6 +32,31 @@ int64_t unravel(int64_t linear, DimsRef sizes, DimsRef strides) {
     linear /= sizes[d];
   }
   return offset;
+}
+
+/// Room for as many offsets, kept by the thread while it is not large: fresh pages cost more than
+/// what is written there. Valid until the next call.
+std::span<int64_t> take_offsets(size_t count) {
+  constexpr size_t kMostKept = size_t{1} << 20;
+  thread_local std::vector<int64_t> room;
+  if (room.size() > kMostKept && count <= kMostKept) std::vector<int64_t>().swap(room);
+  if (room.size() < count) room.resize(count);
+  return std::span(room).first(count);
+}
+
+/// What one step in row-major order moves by, if it is always the same; 0 otherwise.
+int64_t linear_step(DimsRef sizes, DimsRef strides) {
+  int64_t step = 0, reach = 0;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (sizes[d] == 1) continue;
+    if (reach == 0) {
+      step = strides[d];
+      reach = step;
+    }
+    if (strides[d] != reach) return 0;
+    reach *= sizes[d];
+  }
+  return step;
 }
 
 IndexPlan plan_of(const Call& call, const View& x, const View& g, size_t first_index, bool fail) {
@@ -72,15 +98,32 @@ IndexPlan plan_of(const Call& call, const View& x, const View& g, size_t first_i
   }
 
   const int64_t count = count_elements(plan.index_sizes);
-  plan.offsets.assign(static_cast<size_t>(count), 0);
+  plan.offsets = take_offsets(static_cast<size_t>(count));
   for (size_t k = 0; k < dims.size(); ++k) {
     const auto dim = static_cast<size_t>(dims[k]);
     const int64_t size = x.sizes[dim], stride = x.strides[dim];
     const Rows<1> rows(indices[k].sizes, {DimsRef(indices[k].strides)});
-    std::atomic<int64_t> bad = -1;  // Position of one index out of range.
     int64_t row_number = 0;
     rows.walk(0, rows.count(), [&](const auto& offsets) {
       const int64_t base = row_number++ * rows.length();
+      if (indices[k].dtype == DType::i64) {  // As nearly all of them are: without conversion.
+        const auto* items = reinterpret_cast<const int64_t*>(indices[k].at(offsets[0]));
+        const int64_t step = rows.row_strides()[0];
+        int64_t* to = plan.offsets.data() + base;
+        for (int64_t i = 0; i < rows.length(); ++i) {
+          const int64_t index = items[i * step];
+          if (static_cast<uint64_t>(index) >= static_cast<uint64_t>(size)) [[unlikely]] {
+            NEURON_CHECK(!fail, kIndex, "index ", index, " is out of range for dim ", dim,
+                         " of size ", size);
+            to[i] = kOutside;
+          } else if (k == 0) {
+            to[i] = index * stride;
+          } else if (to[i] != kOutside) {
+            to[i] += index * stride;
+          }
+        }
+        return;
+      }
       with_compute(indices[k].dtype, [&](auto tag) {
         using T = decltype(tag);
         Chunk<T> line;
@@ -95,6 +138,8 @@ IndexPlan plan_of(const Call& call, const View& x, const View& g, size_t first_i
               NEURON_CHECK(!fail, kIndex, "index ", index, " is out of range for dim ", dim,
                            " of size ", size);
               offset = kOutside;
+            } else if (k == 0) {
+              offset = index * stride;
             } else if (offset != kOutside) {
               offset += index * stride;
             }
@@ -149,6 +194,21 @@ void run_gather(const Call& call) {
                 });
 }
 
+namespace {
+
+/// Combines rows of n updates, `step` apart, into the places at `offsets`.
+template <typename Combine, typename S>
+void combine_rows(std::span<const int64_t> offsets, S* to, int64_t step, const S* from, int64_t n,
+                  Combine combine) {
+  for (size_t j = 0; j < offsets.size(); ++j) {
+    S* target = to + offsets[j];
+    const S* source = from + static_cast<int64_t>(j) * step;
+    for (int64_t k = 0; k < n; ++k) combine(target[k], source[k]);
+  }
+}
+
+}  // namespace
+
 void run_scatter(const Call& call) {
   const View x = call.input(0), updates = call.input(1), y = call.output();
   NEURON_CHECK(x.dtype == y.dtype && updates.dtype == y.dtype, kInvalid, "scatter of ",
@@ -165,6 +225,9 @@ void run_scatter(const Call& call) {
   // Only the index dims can hit one place twice: the others are split freely.
   const int64_t after = plan.after();
   const int64_t columns = std::max<int64_t>(1, std::min<int64_t>(after, 64));
+  const int64_t index_step = linear_step(plan.index_sizes, plan.index_g);
+  const bool is_row = after == 1 || (linear_step(plan.after_sizes, plan.after_x) == 1 &&
+                                     linear_step(plan.after_sizes, plan.after_g) == 1);
   const int64_t blocks = (after + columns - 1) / columns;
   with_stored(y.dtype, [&](auto tag) {
     using S = decltype(tag);
@@ -180,6 +243,16 @@ void run_scatter(const Call& call) {
                         const int64_t n = std::min(columns, after - first);
                         const int64_t y_base = unravel(outer, plan.before_sizes, plan.before_x);
                         const int64_t u_base = unravel(outer, plan.before_sizes, plan.before_g);
+                        if (is_row && index_step != 0) {
+                          S* to_row = reinterpret_cast<S*>(y.at(y_base + first));
+                          const S* rows = reinterpret_cast<const S*>(updates.at(u_base + first));
+                          if (n == 1) {  // The compiler leaves out the inner loop.
+                            combine_rows(plan.offsets, to_row, index_step, rows, 1, combine);
+                          } else {
+                            combine_rows(plan.offsets, to_row, index_step, rows, n, combine);
+                          }
+                          continue;
+                        }
                         for (int64_t k = 0; k < n; ++k) {
                           to[static_cast<size_t>(k)] =
                               y_base + unravel(first + k, plan.after_sizes, plan.after_x);

@@ -347,6 +347,76 @@ void run_arg_reduce(const Call& call) {
   });
 }
 
+namespace {
+
+// Results side by side are worth combining tap by tap from this many on.
+constexpr int64_t kMinWindowRow = 4;
+
+// Rows of results: each tap is combined into all of them before the next, so that a result takes
+// its taps in row-major order.
+void reduce_window_rows(const Call& call, const View& x, const View& y, const ReduceFunctions& f) {
+  const size_t rank = x.rank(), last = rank - 1;
+  const DimsRef ints = call.ints();
+  const DimsRef size = ints.subspan(2, rank), stride = ints.subspan(2 + rank, rank),
+                dilation = ints.subspan(2 + 2 * rank, rank), low = ints.subspan(2 + 3 * rank, rank);
+  const int64_t width = y.sizes[last], step = stride[last] * x.strides[last];
+  call.parallel(
+      y.count() / width,
+      std::max<int64_t>(1, kCheapGrain / 2 / (width * std::max<int64_t>(1, count_elements(size)))),
+      [&](int64_t begin, int64_t end) {
+        Dims index(rank, 0), tap(rank, 0), from(rank, 0), to(rank, 0);
+        alignas(64) std::byte totals[kChunk * sizeof(std::complex<double>)];
+        for (int64_t i = begin; i < end; ++i) {
+          int64_t rest = i, target = 0;
+          bool any = true;
+          for (size_t d = last; d-- > 0;) {
+            index[d] = rest % y.sizes[d];
+            rest /= y.sizes[d];
+            target += index[d] * y.strides[d];
+            // Taps that read inside x along this dim.
+            const int64_t start = index[d] * stride[d] - low[d], room = x.sizes[d] - start;
+            from[d] = start >= 0 ? 0 : (-start + dilation[d] - 1) / dilation[d];
+            to[d] = room <= 0 ? 0 : std::min(size[d], (room + dilation[d] - 1) / dilation[d]);
+            any = any && from[d] < to[d];
+          }
+          for (int64_t j = 0; j < width; j += kChunk) {
+            const int64_t n = std::min(kChunk, width - j);
+            f.start(totals, n);
+            for (size_t d = 0; d < last; ++d) tap[d] = from[d];
+            for (bool more = any; more;) {
+              int64_t base = 0;
+              for (size_t d = 0; d < last; ++d) {
+                base += (index[d] * stride[d] - low[d] + tap[d] * dilation[d]) * x.strides[d];
+              }
+              for (int64_t k = 0; k < size[last]; ++k) {
+                // Results whose tap k lies in x: 0 <= first + j * stride < its size.
+                const int64_t first = k * dilation[last] - low[last];
+                const int64_t room = x.sizes[last] - first;
+                const int64_t lower =
+                    std::max(j, first >= 0 ? 0 : (-first + stride[last] - 1) / stride[last]);
+                const int64_t upper =
+                    std::min(j + n, room <= 0 ? 0 : (room + stride[last] - 1) / stride[last]);
+                if (lower >= upper) continue;
+                f.across(x.dtype, x.at(base + first * x.strides[last] + lower * step), step,
+                         upper - lower, totals + static_cast<size_t>(lower - j) * f.total_bytes);
+              }
+              more = false;
+              for (size_t d = last; d-- > 0;) {
+                if (++tap[d] < to[d]) {
+                  more = true;
+                  break;
+                }
+                tap[d] = from[d];
+              }
+            }
+            f.store(y.dtype, totals, n, y.at(target + j * y.strides[last]), y.strides[last]);
+          }
+        }
+      });
+}
+
+}  // namespace
+
 void run_reduce_window(const Call& call) {
   const View x = call.input(0), y = call.output();
   const DimsRef ints = call.ints();
@@ -362,6 +432,9 @@ void run_reduce_window(const Call& call) {
   if (y.count() == 0) return;
   const int64_t taps = std::max<int64_t>(1, count_elements(size));
   const ReduceFunctions f = functions_of(x.dtype, kind);
+  if (rank > 0 && y.sizes.back() >= kMinWindowRow && size.back() <= y.sizes.back()) {
+    return reduce_window_rows(call, x, y, f);
+  }
   call.parallel(
       y.count(), std::max<int64_t>(1, kCheapGrain / 8 / taps), [&](int64_t begin, int64_t end) {
         Dims index(rank, 0), tap(rank, 0), first(rank, 0), last(rank, 0);

@@ -526,5 +526,61 @@ TEST(Builtin, ReduceWindowPadsAndDilates) {
   }
 }
 
+// Rows of results run tap by tap; few results in a row one after the other: both give the same.
+TEST(Builtin, ReduceWindowOverRowsOfAnyWidth) {
+  for (const int64_t width : {1, 3, 4, 256, 600}) {
+    Tensor x(DType::f32, {2, 2 * width}), y(DType::f32, {2, width});
+    x.fill([](int64_t i) { return static_cast<double>(i * 37 % 101) - 50; });
+    for (const int64_t kind : {0, 2}) {  // Size 3, stride 2, padding 1.
+      ASSERT_EQ(run("neuron.reduce_window", {&x}, {&y}, {kind, 2, 1, 3, 1, 2, 1, 1, 0, 1, 0, 1}), 0)
+          << g_message;
+      for (int64_t i = 0; i < 2 * width; ++i) {
+        double expected = kind == 0 ? 0 : -std::numeric_limits<double>::infinity();
+        for (int64_t k = 0; k < 3; ++k) {
+          const int64_t at = i % width * 2 + k - 1;
+          if (at < 0 || at >= 2 * width) continue;
+          const double v = x.get(i / width * 2 * width + at);
+          expected = kind == 0 ? expected + v : std::max(expected, v);
+        }
+        ASSERT_EQ(y.get(i), expected) << width << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Builtin, ScatterOfElementsByTwoIndicesOfAnyDtype) {
+  for (const DType dtype : {DType::i64, DType::i32}) {
+    Tensor x(DType::f32, {5, 7}), y(DType::f32, {5, 7}), updates(DType::f32, {40});
+    Tensor row(dtype, {40}), column(dtype, {40});
+    x.fill([](int64_t i) { return static_cast<double>(i); });
+    updates.fill([](int64_t i) { return static_cast<double>(i * i); });
+    row.fill([](int64_t i) { return static_cast<double>(i * 3 % 5); });
+    column.fill([](int64_t i) { return static_cast<double>(i * 5 % 7); });
+    ASSERT_EQ(run("neuron.scatter", {&x, &updates, &row, &column}, {&y}, {0, 1, 0, 1}), 0)
+        << g_message;
+    std::vector<double> expected = x.values();
+    for (int64_t i = 0; i < 40; ++i) {
+      expected[static_cast<size_t>(i * 3 % 5 * 7 + i * 5 % 7)] += static_cast<double>(i * i);
+    }
+    EXPECT_EQ(y.values(), expected);
+    column.set(39, 7);
+    EXPECT_EQ(run("neuron.scatter", {&x, &updates, &row, &column}, {&y}, {0, 1, 0, 1}),
+              NRT_EXEC_OOB);
+    EXPECT_EQ(y.values(), expected);
+  }
+}
+
+TEST(Builtin, DotOfLongVectors) {
+  for (const int64_t k : {1500, 4096, 20000}) {
+    Tensor a(DType::f32, {1, 1, k}), b(DType::f32, {1, k, 1}), y(DType::f32, {1, 1, 1});
+    a.fill([](int64_t i) { return static_cast<double>(i % 7); });
+    b.fill([](int64_t i) { return static_cast<double>(i % 5); });
+    double expected = 0;  // Integers below 2**24: exact in any order.
+    for (int64_t i = 0; i < k; ++i) expected += static_cast<double>(i % 7 * (i % 5));
+    ASSERT_EQ(run("neuron.dot", {&a, &b}, {&y}, {}), 0) << g_message;
+    EXPECT_EQ(y.get(0), expected) << k;
+  }
+}
+
 }  // namespace
 }  // namespace neuron::nrtsim

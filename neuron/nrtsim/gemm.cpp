@@ -123,7 +123,8 @@ void Gemm::choose() {
   if (n_ == 1) y_.column_stride = 1;
   y_in_place_ = y_.stored == Stored::kF32 && y_.column_stride == 1;
   const auto matrix = static_cast<double>(k_ * n_);
-  const bool tiny = n_ <= 64 && m_ * k_ * n_ <= 32 * 32 * 32;
+  // Packing a few long rows costs more than their products.
+  const bool tiny = n_ <= 64 && m_ * k_ * n_ <= 32 * 32 * 32 && k_ < 512 && m_ * n_ > 1;
   if (skinny && !tiny && (w_.row_stride == 1 || w_.column_stride == 1)) {
     way_ = w_.row_stride == 1 && k_ > 1 ? Way::kRows : Way::kColumns;
     if (w_.column_stride == 1 && n_ > 1 && w_.row_stride == 1 && k_ < n_) way_ = Way::kColumns;
