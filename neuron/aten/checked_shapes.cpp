@@ -2,6 +2,7 @@
 // that Meta kernels let pass. A function that only checks answers false: the Meta kernel goes on.
 
 #include <ATen/WrapDimUtils.h>
+#include <ATen/core/Reduction.h>
 
 #include <algorithm>
 
@@ -56,6 +57,33 @@ bool learnable_channel_quantize_backward(const Arguments& a, Metadata& result) {
 // --- Cells and batch norm in parts
 // ----------------------------------------------------------------
 
+bool lstm_cell(const Arguments& a, Metadata& result) {
+  const at::Tensor &gates = tensor(a, 0), &hidden = tensor(a, 1), &cx = tensor(a, 2);
+  TORCH_CHECK(gates.dim() == 2 && cx.dim() == 2 && gates.sizes() == hidden.sizes() &&
+                  gates.size(0) == cx.size(0) && gates.size(1) == 4 * cx.size(1),
+              "_thnn_fused_lstm_cell: expected gates of [batch, 4 * hidden size] and a state of "
+              "[batch, hidden size], but got ",
+              gates.sizes(), ", ", hidden.sizes(), " and ", cx.sizes());
+  result.add(cx.scalar_type(), cx.sizes());
+  result.add(cx.scalar_type(), cx.sizes());
+  result.add(gates.scalar_type(), gates.sizes());
+  return true;
+}
+bool lstm_cell_backward(const Arguments& a, Metadata& result) {
+  const at::Tensor &cx = tensor(a, 2), &workspace = tensor(a, 4);
+  if (!tensor(a, 0).defined() && !tensor(a, 1).defined()) {
+    for (int i = 0; i < 3; ++i) result.add_undefined();
+    return true;
+  }
+  result.add(workspace.scalar_type(), workspace.sizes());
+  result.add(cx.scalar_type(), cx.sizes());
+  if (a[5].toBool()) {
+    result.add(workspace.scalar_type(), {workspace.size(1)});
+  } else {
+    result.add_undefined();
+  }
+  return true;
+}
 bool gru_cell(const Arguments& a, Metadata& result) {
   const at::Tensor &gates = tensor(a, 0), &hx = tensor(a, 2);
   result.add(hx.scalar_type(), hx.sizes());
@@ -255,6 +283,39 @@ bool masked_scatter(const Arguments& a, Metadata& result) {
   return true;
 }
 
+// --- Losses
+// ---------------------------------------------------------------------------------------
+
+// One sample without a batch dim gives a scalar whatever the reduction.
+bool multilabel_margin_loss(const Arguments& a, Metadata& result) {
+  const at::Tensor &self = tensor(a, 0), &target = tensor(a, 1);
+  const bool batched = self.dim() == 2;
+  TORCH_CHECK(
+      (batched && self.size(1) > 0) || (self.dim() == 1 && self.size(0) > 0) || self.dim() == 0,
+      "Expected non-empty vector or matrix with optional 0-dim batch size, but got: ",
+      self.sizes());
+  TORCH_CHECK(batched ? target.sizes() == self.sizes()
+                      : target.dim() <= 1 && target.numel() == self.numel(),
+              "inconsistent target size: ", target.sizes(), " for input of size: ", self.sizes());
+  if (batched && a[2].toInt() == at::Reduction::None) {
+    result.add(self.scalar_type(), {self.size(0)});
+  } else {
+    result.add(self.scalar_type(), {});
+  }
+  result.add(self.scalar_type(), target.sizes());
+  return true;
+}
+bool multi_margin_loss(const Arguments& a, Metadata&) {
+  const at::Tensor &self = tensor(a, 0), &target = tensor(a, 1);
+  if (self.dim() > 2) return false;
+  const int64_t samples = self.dim() == 2 ? self.size(0) : 1;
+  TORCH_CHECK(target.dim() <= 1 && target.numel() == samples,
+              "multi_margin_loss: target tensor should be 1-D with size equal to the number of "
+              "input samples (batch size). Expected target size [",
+              samples, "], but got ", target.sizes(), ". Input has shape ", self.sizes(), ".");
+  return false;
+}
+
 }  // namespace
 
 const std::unordered_map<std::string_view, ShapeFunction>& checked_shapes() {
@@ -278,6 +339,10 @@ const std::unordered_map<std::string_view, ShapeFunction>& checked_shapes() {
       {"aten::_masked_softmax", like<0>},
       {"aten::_masked_softmax_backward", like<0>},
       {"aten::_thnn_fused_gru_cell", gru_cell},
+      {"aten::_thnn_fused_lstm_cell", lstm_cell},
+      {"aten::_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward},
+      {"aten::multilabel_margin_loss_forward", multilabel_margin_loss},
+      {"aten::multi_margin_loss", multi_margin_loss},
       {"aten::_thnn_fused_gru_cell_backward", gru_cell_backward},
       {"aten::batch_norm_backward_elemt", like<1>},
       {"aten::batch_norm_backward_reduce", channel_sums},

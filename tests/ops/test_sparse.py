@@ -1,5 +1,6 @@
-"""Sparse COO tensors live on the device; what has no kernel there is computed on the CPU."""
+"""Sparse tensors live on the device; what has no kernel there is computed on the CPU."""
 
+import pytest
 import torch
 from conftest import DEVICE, assert_same
 
@@ -26,3 +27,20 @@ def test_modules_with_sparse_buffers_move():
     assert module.heads.device.type == "neuron"
     assert_same(module.heads.indices(), torch.eye(3).to_sparse().indices())
     assert_same(module.heads.to("cpu").to_dense(), torch.eye(3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr])
+def test_compressed_layouts(layout):
+    dense = torch.tensor([[1.0, 0, 2, 0], [0, 0, 0, 3], [4, 0, 0, 0], [0, 5, 0, 6]])
+    options = {"blocksize": (2, 2)} if layout == torch.sparse_bsr else {}
+    made = dense.to(DEVICE).to_sparse(layout=layout, **options)
+    host = dense.to_sparse(layout=layout, **options)
+    assert made.layout == layout and made.device.type == "neuron"
+    assert_same(made.values(), host.values())
+    assert_same(made.to_dense(), dense)
+    moved = host.to(DEVICE)
+    assert moved.layout == layout and moved.values().device.type == "neuron"
+    assert_same(moved.cpu().to_dense(), dense)
+    assert_same(moved.clone().to_dense(), dense)
+    matrix = torch.randn(4, 3)
+    assert_same(moved @ matrix.to(DEVICE), dense @ matrix)
