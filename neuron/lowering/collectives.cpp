@@ -110,18 +110,8 @@ Values reduce_scatter(Builder& b, const OpCall& call) {
   return results;
 }
 
-Values all_to_all_single(Builder& b, const OpCall& call) {
-  const ProgramGroup group = group_of(call, 3);
-  const Value x = call.tensor(0);
-  NEURON_CHECK(x.rank() > 0, kUnsupported, "all_to_all_single of a tensor without dims");
-  for (const size_t argument : {size_t{1}, size_t{2}}) {
-    for (const int64_t size : call.ints(argument)) {
-      NEURON_CHECK(size * group.groups.columns == x.dim(0), kUnsupported,
-                   "all_to_all_single with splits of different sizes");
-    }
-  }
-  return {b.all_to_all(x, 0, 0, group.groups)};
-}
+// all_to_all_single has no lowering: whether all ranks' splits are equal cannot be seen on one of
+// them, and a program on one side would wait for a program on the other.
 
 Values broadcast(Builder& b, const OpCall& call) {
   ProgramGroup group = group_of(call, 2);
@@ -177,14 +167,6 @@ NEURON_LOWERING(
     "_c10d_functional::reduce_scatter_tensor_coalesced(Tensor[] inputs, str reduce_op, int "
     "group_size, Any group_name) -> Tensor[]",
     reduce_scatter);
-NEURON_LOWERING(
-    "_c10d_functional::all_to_all_single(Tensor input, SymInt[] output_split_sizes, SymInt[] "
-    "input_split_sizes, Any group_name) -> Tensor",
-    all_to_all_single);
-NEURON_LOWERING(
-    "_c10d_functional_autograd::all_to_all_single(Tensor input, SymInt[] output_split_sizes, "
-    "SymInt[] input_split_sizes, Any group_name) -> Tensor",
-    all_to_all_single);
 NEURON_LOWERING("_c10d_functional::broadcast(Tensor input, int src, Any group_name) -> Tensor",
                 broadcast);
 NEURON_LOWERING("_c10d_functional::wait_tensor(Tensor tensor) -> Tensor", wait_tensor);

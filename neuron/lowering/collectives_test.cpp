@@ -99,12 +99,6 @@ TEST(Collectives, WhatNoStablehloCollectiveDoesIsUnsupported) {
               ErrorKind::kUnsupported)
         << reduction << " " << group;
   }
-  const auto splits = [](Dims values) { return ints(Argument::Kind::IntList, std::move(values)); };
-  EXPECT_EQ(kind_of([&] {
-              lowered("_c10d_functional::all_to_all_single", {4},
-                      {splits({1, 3}), splits({2, 2}), text("g")}, f32);
-            }),
-            ErrorKind::kUnsupported);
 }
 
 }  // namespace
