@@ -184,6 +184,7 @@ void install_kernels() {
     install_lowering(lowered, overloads);
   }
   install_library_kernels();
+  install_compressed_sparse();
 }
 
 const std::map<std::string, std::string>& installed_variants() { return installed().variants; }

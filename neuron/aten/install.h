@@ -12,4 +12,7 @@ std::unique_ptr<Overload> make_overload(const c10::OperatorHandle& handle,
                                         const c10::OperatorHandle& functional,
                                         const lowering::Lowering& lowered, Variant variant);
 
+/// Operators that the CPU has for compressed sparse tensors; part of install_kernels().
+void install_compressed_sparse();
+
 }  // namespace neuron::aten

@@ -29,6 +29,7 @@
 #include <ATen/ops/values_native.h>
 #include <torch/library.h>
 
+#include "neuron/aten/install.h"
 #include "neuron/aten/op_tracking.h"
 #include "neuron/aten/tensor.h"
 
@@ -94,6 +95,24 @@ void on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 }  // namespace
+
+// Structured ops have a kernel for every backend that makes its result with the layout of the first
+// argument; it would come before the fallback below.
+void install_compressed_sparse() {
+  static auto* const library = new torch::Library(
+      torch::Library::IMPL, "aten", c10::DispatchKey::SparseCsrPrivateUse1, __FILE__, __LINE__);
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const std::optional<c10::OperatorHandle> op = dispatcher.findOp(name);
+    if (!name.name.starts_with("aten::") || !op.has_value()) continue;
+    if (op->hasKernelForDispatchKey(c10::DispatchKey::SparseCsrCPU) &&
+        !op->hasKernelForDispatchKey(c10::DispatchKey::SparseCsrPrivateUse1)) {
+      library->impl(c10::toString(name).c_str(),
+                    torch::CppFunction::makeFromBoxedFunction<&on_host>());
+    }
+  }
+}
+
 }  // namespace neuron::aten
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
