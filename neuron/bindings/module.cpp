@@ -1,15 +1,52 @@
 #include <torch/csrc/Generator.h>
 
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
 #include "neuron/aten/devices.h"
 #include "neuron/aten/dispatch.h"
 #include "neuron/aten/generator.h"
 #include "neuron/aten/tensor.h"
 #include "neuron/bindings/bindings.h"
+#include "neuron/c10d/workers.h"
 
 namespace py = pybind11;
 
 namespace neuron::bindings {
 namespace {
+
+std::string first_line(const std::filesystem::path& path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line;
+}
+
+// False while a thread of autograd for a device has something to do, as Linux tells it.
+bool autograd_sleeps() {
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    if (!first_line(task.path() / "comm").starts_with("pt_autograd")) continue;
+    const std::string stat = first_line(task.path() / "stat");
+    const size_t state = stat.rfind(')') + 2;
+    if (state < stat.size() && stat[state] != 'S') return false;
+  }
+  return true;
+}
+
+// After a backward pass has returned, autograd's thread still lets go of the gradients, which are
+// objects of Python. If the interpreter ends meanwhile, the thread is unwound by force and the
+// process aborts. Called without Python's lock; waits a second at most.
+void wait_for_autograd() {
+  using namespace std::chrono_literals;
+  int asleep = 0;
+  for (int round = 0; round < 1000 && asleep < 2; ++round) {
+    if (round > 0) std::this_thread::sleep_for(1ms);
+    asleep = autograd_sleeps() ? asleep + 1 : 0;
+  }
+}
 
 void bind_device(py::module_& m) {
   m.def("_device_count", [] { return runtime::device_count(); });
@@ -36,6 +73,8 @@ void bind_device(py::module_& m) {
   m.def("_shutdown", [] {
     py::gil_scoped_release release;
     runtime::shutdown();
+    distributed::finish_tasks();
+    wait_for_autograd();
   });
   m.def("_default_generator", [](int index) {
     const at::Generator& generator = aten::default_generator(static_cast<c10::DeviceIndex>(index));

@@ -37,6 +37,19 @@ def test_interpreter_exits_cleanly_with_live_tensors():
     assert done.returncode == 0 and done.stderr == ""
 
 
+def test_interpreter_exits_cleanly_right_after_a_backward_pass():
+    # Autograd's thread still drops the gradients, which are Python objects, when the program ends.
+    code = (
+        "import torch\n"
+        "leaves = [torch.ones(2, device='neuron', requires_grad=True) for _ in range(3000)]\n"
+        "grads = torch.autograd.grad(torch.stack(leaves).sum(), leaves)\n"
+        "del grads\n"
+    )
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stderr == ""
+
+
 def test_device_index_out_of_range_names_the_valid_range():
     count = torch.neuron.device_count()
     with pytest.raises(RuntimeError, match=rf"is out of range.*\[0, {count - 1}\]"):
