@@ -38,6 +38,14 @@ def _once(work, repeat: int, on_device: bool) -> float:
     return (time.perf_counter() - start) / repeat
 
 
+def _take_turn(work) -> None:
+    time.sleep(0.02)
+    until = time.perf_counter() + 0.005
+    work()
+    while time.perf_counter() < until:
+        work()
+
+
 def compare(
     name,
     device_work,
@@ -51,7 +59,12 @@ def compare(
     goal=None,
     **notes,
 ) -> Row:
-    """Runs both pieces of work in alternating rounds of ``repeat`` calls; medians of ``rounds``."""
+    """Runs both pieces of work in alternating rounds of ``repeat`` calls; medians of ``rounds``.
+
+    Each turn starts with a pause, in which the other side's threads fall asleep (OpenMP's spin for
+    a while after the CPU's turn and would take a core from the device, ours from the CPU), and
+    with some untimed work, which wakes one's own.
+    """
     for _ in range(warmup):
         device_work()
         cpu_work()
@@ -59,7 +72,9 @@ def compare(
     gc.collect()
     device, cpu = [], []
     for _ in range(rounds):
+        _take_turn(device_work)
         device.append(_once(device_work, repeat, True))
+        _take_turn(cpu_work)
         cpu.append(_once(cpu_work, repeat, False))
     return Row(
         name, unit, statistics.median(device) * scale, statistics.median(cpu) * scale, goal, notes
