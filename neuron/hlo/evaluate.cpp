@@ -98,17 +98,6 @@ std::vector<Array> evaluate(const Module& module, std::span<const Array> paramet
       case Op::Sort:
         out = evaluate_sort(node, operands);
         break;
-      case Op::AllReduce:
-      case Op::AllGather:
-      case Op::ReduceScatter:
-      case Op::AllToAll:
-      case Op::CollectivePermute:
-      case Op::CollectiveBroadcast:
-        // Of one device alone everything is an identity.
-        NEURON_CHECK(node.op != Op::CollectivePermute && node.ints[3] == 1, kUnsupported,
-                     "evaluate: ", name_of(node.op), " needs other devices");
-        out = {*operands[0]};
-        break;
       case Op::LibraryCall: {
         NEURON_CHECK(library != nullptr, kUnsupported, "evaluate: library kernel ", node.name,
                      " has no reference");
@@ -123,6 +112,12 @@ std::vector<Array> evaluate(const Module& module, std::span<const Array> paramet
         out = {values[node.operands[0]][static_cast<size_t>(node.ints[0])]};
         break;
       default:
+        if (is_collective(node.op)) {  // Of one device alone everything is an identity.
+          NEURON_CHECK(node.op != Op::CollectivePermute && node.ints[3] == 1, kUnsupported,
+                       "evaluate: ", name_of(node.op), " needs other devices");
+          out = {*operands[0]};
+          break;
+        }
         out = {class_of(node.op) == OpClass::View ? evaluate_view(node, operands)
                                                   : evaluate_elementwise(node, operands)};
         break;

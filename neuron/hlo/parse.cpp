@@ -382,6 +382,10 @@ void Parser::fill_attributes(Node& node, const Attributes& attributes, std::stri
     const Dims values = integers(attribute(attributes, name));
     node.ints.append(values.begin(), values.end());
   };
+  if (is_collective(node.op)) {
+    node.ints = collective_ints(node.op, attributes, region);
+    return;
+  }
   switch (node.op) {
     case Op::Iota:
       append("iota_dimension");
@@ -462,14 +466,6 @@ void Parser::fill_attributes(Node& node, const Attributes& attributes, std::stri
       node.ints = dims.encode();
       return;
     }
-    case Op::AllReduce:
-    case Op::AllGather:
-    case Op::ReduceScatter:
-    case Op::AllToAll:
-    case Op::CollectivePermute:
-    case Op::CollectiveBroadcast:
-      node.ints = collective_ints(node.op, attributes, region);
-      return;
     case Op::LibraryCall: {
       node.name = unquoted(attribute(attributes, "call_target_name"));
       const std::string_view config = unquoted(attribute(attributes, "backend_config"));

@@ -212,6 +212,7 @@ Ref Printer::print_plain(const Node& node, std::span<const Ref> operands) {
   const size_t rank = node.type.dims.size();
   const DimsRef ints = node.ints;
   const std::string_view name = stablehlo_name(node.op);
+  if (is_collective(node.op)) return print_collective(main_, node, operands[0]);
   switch (node.op) {
     case Op::Constant:
       return main_.constant(node.type, node.bytes);
@@ -254,13 +255,6 @@ Ref Printer::print_plain(const Node& node, std::span<const Ref> operands) {
       return print_dot(node, operands);
     case Op::Convolution:
       return print_convolution(node, operands);
-    case Op::AllReduce:
-    case Op::AllGather:
-    case Op::ReduceScatter:
-    case Op::AllToAll:
-    case Op::CollectivePermute:
-    case Op::CollectiveBroadcast:
-      return print_collective(main_, node, operands[0]);
     default:
       return print_elementwise(node, operands);
   }

@@ -222,6 +222,7 @@ Value Verifier::rebuild_collective(ValueId id) {
 
 Value Verifier::rebuild_structured(ValueId id) {
   const Node& node = module_.node(id);
+  if (is_collective(node.op)) return rebuild_collective(id);
   switch (node.op) {
     case Op::AsStridedScatter: {
       const size_t rank = operand(node, 1).dims().size();
@@ -286,13 +287,6 @@ Value Verifier::rebuild_structured(ValueId id) {
       }
       return (tuples_[id] = values)[0];
     }
-    case Op::AllReduce:
-    case Op::AllGather:
-    case Op::ReduceScatter:
-    case Op::AllToAll:
-    case Op::CollectivePermute:
-    case Op::CollectiveBroadcast:
-      return rebuild_collective(id);
     case Op::LibraryCall: {
       const std::vector<Type> types =
           node.results.empty() ? std::vector<Type>{node.type} : node.results;

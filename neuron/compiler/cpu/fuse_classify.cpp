@@ -80,23 +80,15 @@ void Fusion::classify_node(ValueId v) {
     case Op::DotGeneral:
     case Op::Convolution:
     case Op::Sort:
-      info.made = Made::Library;
-      break;
-    case Op::AllReduce:
-    case Op::AllGather:
-    case Op::ReduceScatter:
-    case Op::AllToAll:
-    case Op::CollectivePermute:
-    case Op::CollectiveBroadcast:
-      // The other devices wait for it, whether this one needs the result or not.
-      info.made = Made::Library;
-      info.must_store = true;
-      break;
     case Op::LibraryCall:
       info.made = Made::Library;
       break;
     default:
-      if (is_view(node.op)) {
+      if (hlo::is_collective(node.op)) {
+        info.made = Made::Library;
+        info.must_store =
+            true;  // The other devices wait, whether this one needs the result or not.
+      } else if (is_view(node.op)) {
         info.made = Made::View;
       } else {
         const ValueId typed = node.operands[node.op == Op::Select ? 1 : 0];

@@ -14,6 +14,7 @@ using neff::BufferRef;
 using neff::LibraryTensor;
 
 std::string_view library_name(Op op) {
+  if (hlo::is_collective(op)) return hlo::stablehlo_name(op);
   switch (op) {
     case Op::AsStridedScatter:
       return "neuron.as_strided_scatter";
@@ -35,13 +36,6 @@ std::string_view library_name(Op op) {
       return "neuron.reduce";
     case Op::ArgReduce:
       return "neuron.arg_reduce";
-    case Op::AllReduce:
-    case Op::AllGather:
-    case Op::ReduceScatter:
-    case Op::AllToAll:
-    case Op::CollectivePermute:
-    case Op::CollectiveBroadcast:
-      return hlo::stablehlo_name(op);
     default: {
       const int operands = hlo::operand_count(op);
       return operands == 1 ? "neuron.unary" : operands == 2 ? "neuron.binary" : "neuron.ternary";
@@ -261,7 +255,7 @@ void add_library_steps(Fusion& f, ValueId v, std::vector<PlannedStep>* steps) {
   switch (node.op) {
     case Op::LibraryCall:
       step.call.arguments.assign(node.bytes.begin(), node.bytes.end());
-      [[fallthrough]];
+      break;
     case Op::AsStridedScatter:
     case Op::DynamicUpdateSlice:
     case Op::Scatter:
@@ -271,18 +265,11 @@ void add_library_steps(Fusion& f, ValueId v, std::vector<PlannedStep>* steps) {
     case Op::Sort:
     case Op::Reduce:
     case Op::ArgReduce:
-    case Op::AllReduce:
-    case Op::AllGather:
-    case Op::ReduceScatter:
-    case Op::AllToAll:
-    case Op::CollectivePermute:
-    case Op::CollectiveBroadcast:
-      step.call.ints.append(node.ints.begin(), node.ints.end());
       break;
-    default:
-      step.call.ints.push_back(static_cast<int64_t>(node.op));
-      step.call.ints.append(node.ints.begin(), node.ints.end());
+    default:  // One kernel serves many ops.
+      if (!step.collective) step.call.ints.push_back(static_cast<int64_t>(node.op));
   }
+  step.call.ints.append(node.ints.begin(), node.ints.end());
   find_unsafe(f, step, partner);
   step.work = work_of(step.call);
   steps->push_back(std::move(step));
