@@ -22,33 +22,6 @@ namespace {
 
 std::atomic<int> allowed_setting{-1};  // -1: what the environment says.
 
-void check_allowed(const std::string& name, const torch::jit::Stack& stack, size_t arguments) {
-  const int setting = allowed_setting.load(std::memory_order_relaxed);
-  const env::Fallback mode = translating_errors([] { return env::fallback(); });
-  const bool allowed = setting >= 0 ? setting != 0 : mode != env::Fallback::Error;
-  if (!allowed) {
-    std::ostringstream inputs;
-    for (size_t i = stack.size() - arguments; i < stack.size(); ++i) {
-      if (!stack[i].isTensor() || !stack[i].toTensor().defined()) continue;
-      const at::Tensor& tensor = stack[i].toTensor();
-      inputs << (inputs.tellp() > 0 ? ", " : "") << tensor.scalar_type() << tensor.sizes();
-    }
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        false, name, ": no lowering for neuron and CPU fallback is off (inputs: ", inputs.str(),
-        "); move them with .cpu(), or allow the fallback");
-  }
-  if (mode == env::Fallback::Allow) return;
-  static std::mutex mutex;
-  static auto* warned = new std::unordered_set<std::string>();
-  {
-    const std::lock_guard lock(mutex);
-    if (!warned->insert(name).second) return;
-  }
-  TORCH_WARN(name,
-             " has no neuron kernel for these arguments and runs on the CPU; "
-             "torch.neuron counts such calls (get_fallback_ops)");
-}
-
 // Device tensors of one call and their host copies, one copy for each tensor object.
 class HostCopies {
  public:
@@ -156,6 +129,34 @@ c10::IValue to_device(const c10::IValue& value, const HostCopies& copies) {
 void set_fallback_allowed(bool allowed) { allowed_setting.store(allowed ? 1 : 0); }
 int exchange_fallback_setting(int setting) { return allowed_setting.exchange(setting); }
 
+void check_fallback_allowed(const std::string& name, const torch::jit::Stack& stack,
+                            size_t arguments) {
+  const int setting = allowed_setting.load(std::memory_order_relaxed);
+  const env::Fallback mode = translating_errors([] { return env::fallback(); });
+  const bool allowed = setting >= 0 ? setting != 0 : mode != env::Fallback::Error;
+  if (!allowed) {
+    std::ostringstream inputs;
+    for (size_t i = stack.size() - arguments; i < stack.size(); ++i) {
+      if (!stack[i].isTensor() || !stack[i].toTensor().defined()) continue;
+      const at::Tensor& tensor = stack[i].toTensor();
+      inputs << (inputs.tellp() > 0 ? ", " : "") << tensor.scalar_type() << tensor.sizes();
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, name, ": no lowering for neuron and CPU fallback is off (inputs: ", inputs.str(),
+        "); move them with .cpu(), or allow the fallback");
+  }
+  if (mode == env::Fallback::Allow) return;
+  static std::mutex mutex;
+  static auto* warned = new std::unordered_set<std::string>();
+  {
+    const std::lock_guard lock(mutex);
+    if (!warned->insert(name).second) return;
+  }
+  TORCH_WARN(name,
+             " has no neuron kernel for these arguments and runs on the CPU; "
+             "torch.neuron counts such calls (get_fallback_ops)");
+}
+
 void run_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack, OpCounter& counter,
                   const std::vector<std::string>& writes) {
   const c10::FunctionSchema& schema = op.schema();
@@ -163,7 +164,7 @@ void run_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack, OpCou
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), counter.name,
       ": no lowering for neuron, and the CPU has no kernel to fall back to");
-  check_allowed(counter.name, *stack, count);
+  check_fallback_allowed(counter.name, *stack, count);
   counter.fallback.fetch_add(1, std::memory_order_relaxed);
 
   const size_t base = stack->size() - count;

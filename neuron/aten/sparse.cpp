@@ -29,6 +29,7 @@
 #include <ATen/ops/values_native.h>
 #include <torch/library.h>
 
+#include "neuron/aten/fallback.h"
 #include "neuron/aten/install.h"
 #include "neuron/aten/op_tracking.h"
 #include "neuron/aten/tensor.h"
@@ -54,6 +55,8 @@ void on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t count = schema.arguments().size();
   const size_t base = stack->size() - count;
+  const std::string name = c10::toString(op.operator_name());
+  check_fallback_allowed(name, *stack, count);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::Device device(c10::DeviceType::PrivateUse1, current_device());
   std::vector<std::pair<at::Tensor, at::Tensor>> written;  // On the device, on the host.
@@ -77,7 +80,7 @@ void on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       work.push_back(value);
     }
   }
-  counter_of(c10::toString(op.operator_name())).fallback.fetch_add(1, std::memory_order_relaxed);
+  counter_of(name).fallback.fetch_add(1, std::memory_order_relaxed);
   op.callBoxed(&work);
   for (auto& [original, host] : written) original.copy_(host);
   torch::jit::drop(*stack, count);

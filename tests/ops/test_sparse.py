@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch_neuronx
 from conftest import DEVICE, assert_same
 
 
@@ -27,6 +28,18 @@ def test_modules_with_sparse_buffers_move():
     assert module.heads.device.type == "neuron"
     assert_same(module.heads.indices(), torch.eye(3).to_sparse().indices())
     assert_same(module.heads.to("cpu").to_dense(), torch.eye(3, dtype=torch.bool))
+
+
+def test_fallbacks_are_counted_and_can_be_refused():
+    made = coo(DEVICE)
+    torch_neuronx.clear_op_tracking()
+    made.to_dense()
+    assert any("to_dense" in name for name in torch_neuronx.get_fallback_ops())
+    with (
+        torch_neuronx.debug.no_fallback(),
+        pytest.raises(NotImplementedError, match="CPU fallback is off"),
+    ):
+        made.to_dense()
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr])
