@@ -28,7 +28,7 @@ def register() -> None:
         )
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
-    from torch_neuronx import _C, _dtensor, distributed, neuron
+    from torch_neuronx import _C, _dtensor, _fake_shapes, distributed, neuron
 
     torch.utils.rename_privateuse1_backend("neuron")
     torch._register_device_module("neuron", neuron)
@@ -39,7 +39,7 @@ def register() -> None:
     _exchange_by_dlpack()
     _when_imported("torch._dynamo.backends.registry", _prepare_dynamo)
     _when_imported("torch.nn.attention.flex_attention", _admit_flex_attention)
-    _trace_convolution_formats()
+    _fake_shapes.prepare()
     _dtensor.prepare(_when_imported)
     _when_imported("torch.nn.modules.linear_cross_entropy_options", _choose_cross_entropy)
     atexit.register(_C._shutdown)
@@ -155,19 +155,6 @@ def _choose_cross_entropy() -> None:
         return resolve(dtype, device)
 
     kind._resolve_auto_acc_dtype = staticmethod(_resolve_auto_acc_dtype)
-
-
-def _trace_convolution_formats() -> None:
-    """Fake convolutions ask torch for their results' layout; ours keep channels_last."""
-    plain = torch._C._conv_determine_backend_memory_format
-
-    def determine(input, weight, backend):
-        if input.device.type != "neuron":
-            return plain(input, weight, backend)
-        layouts = [torch._prims_common.suggest_memory_format(x) for x in (input, weight)]
-        return layouts[0] if layouts[0] != torch.contiguous_format else layouts[1]
-
-    torch._C._conv_determine_backend_memory_format = determine
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
