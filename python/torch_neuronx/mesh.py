@@ -174,10 +174,8 @@ def suggest_mesh(
         hbm_bytes=hbm_bytes, cores_per_host=cores_per_host,
     )  # fmt: skip
     about = _describe(model, parameters, layers, heads, kv_heads, hidden, vocabulary)
-    lnc = 1
-    if hbm_bytes is None or cores_per_host is None:
-        _, memory, lnc = _C._device_properties(0)
-        hbm_bytes = hbm_bytes or memory
+    _, memory, lnc = _C._device_properties(0)
+    hbm_bytes = hbm_bytes or memory
     per_chip = max(1, _CORES_PER_CHIP // lnc)
     cores_per_host = cores_per_host or _CHIPS_PER_HOST * per_chip
     per_chip = min(per_chip, cores_per_host)
