@@ -119,8 +119,8 @@ constexpr std::array<Variable, kCount> kTable = {{
      "Failures that the simulator injects, for tests."},
     {"NEURON_SIM_NUMERICS", "choice", "exact", "exact, hardware",
      "exact: the simulator computes every dtype as PyTorch's CPU does. hardware: 64-bit numbers "
-     "are "
-     "computed in 32 bits, integer products and accumulating scatters in float32 and float8_e4m3fn "
+     "are computed in 32 bits, integer products and accumulating scatters in float32 and "
+     "float8_e4m3fn "
      "in the target's own format, with one warning for each kind; docs/architecture.md says what "
      "is not imitated."},
     {"TORCH_NEURONX_NEFF_CACHE_DIR", "path", "", "path of a directory",

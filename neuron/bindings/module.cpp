@@ -26,10 +26,11 @@ std::string first_line(const std::filesystem::path& path) {
 
 // False while a thread of autograd for a device has something to do, as Linux tells it.
 bool autograd_sleeps() {
-  std::error_code error;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    if (!first_line(task.path() / "comm").starts_with("pt_autograd")) continue;
-    const std::string stat = first_line(task.path() / "stat");
+  std::error_code error;  // Threads come and go meanwhile.
+  std::filesystem::directory_iterator task("/proc/self/task", error);
+  for (; !error && task != std::filesystem::directory_iterator(); task.increment(error)) {
+    if (!first_line(task->path() / "comm").starts_with("pt_autograd")) continue;
+    const std::string stat = first_line(task->path() / "stat");
     const size_t state = stat.rfind(')') + 2;
     if (state < stat.size() && stat[state] != 'S') return false;
   }
@@ -73,6 +74,7 @@ void bind_device(py::module_& m) {
   m.def("_shutdown", [] {
     py::gil_scoped_release release;
     runtime::shutdown();
+    if (runtime::in_bad_fork()) return;  // The threads are the parent's.
     distributed::finish_tasks();
     wait_for_autograd();
   });

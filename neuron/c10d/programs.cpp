@@ -47,7 +47,12 @@ std::shared_ptr<runtime::Communicator> meet(const std::vector<int>& ranks, const
   options.group = key_of(ranks);
   options.timeout = timeout;
   options.for_programs = true;
-  return meet_on_host(store, options);
+  try {
+    return meet_on_host(store, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDevice) throw;
+    throw Error(ErrorKind::kCollective, error.what());
+  }
 }
 
 /// The ranks of the group that has this process, ascending; empty if there is none.
